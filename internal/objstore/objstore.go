@@ -1,4 +1,3 @@
-// (package doc lives in doc.go)
 package objstore
 
 import (
