@@ -1,0 +1,145 @@
+package lakehouse
+
+import (
+	"context"
+	"time"
+
+	"github.com/apache/iceberg-go/table"
+
+	"github.com/firn-data/firn/internal/errs"
+)
+
+// version is one parsed vN.metadata.json.
+type version struct {
+	number int64
+	key    string
+	meta   table.Metadata
+	size   int       // of the JSON
+	seen   time.Time // when it was last proved to be the newest
+}
+
+// verification says how hard newest proves that a version is the newest one.
+type verification uint8
+
+const (
+	// verifyAged trusts an absent v(N+1) when v(N) was proved less than trustAge
+	// ago; for reads.
+	verifyAged verification = iota
+	// verifyLater leaves the proof to the commit, which must make it anyway
+	// (docs/decisions/0004-lake-commit.md).
+	verifyLater
+)
+
+// trustAge is how long a read may believe that a version it has proved once was
+// not deleted since. Versions are deleted only after KeepVersions newer ones.
+const trustAge = time.Minute
+
+// newest returns the table's newest metadata version.
+//
+// It probes forward from the cached version N. What it relies on is that
+// versions are deleted strictly oldest first, one at a time: while v(N) is
+// present, v(N+1) was never freed, so what stands (or does not stand) there is
+// the truth. When v(N) is gone, or the cache is empty or old, one LIST finds the
+// highest version instead. INVARIANT(lake-3).
+func (l *Lake) newest(ctx context.Context, def TableDef, how verification) (*version, error) {
+	v, ok := l.versions.get(def.Prefix)
+	if !ok || l.opts.Now().Sub(v.seen) > l.opts.RelistAge {
+		return l.relist(ctx, def)
+	}
+	for {
+		next, err := l.readVersion(ctx, def, v.number+1)
+		absent := errs.Is(err, errs.NotFound)
+		if err != nil && !absent {
+			return nil, err
+		}
+		if absent && (how == verifyLater || l.opts.Now().Sub(v.seen) < trustAge) {
+			return v, nil
+		}
+		if _, err := l.store.Head(ctx, v.key); errs.Is(err, errs.NotFound) {
+			return l.relist(ctx, def)
+		} else if err != nil {
+			return nil, err
+		}
+		if absent {
+			return l.remember(def, v), nil
+		}
+		v = l.remember(def, next)
+	}
+}
+
+// relist finds the newest version with one LIST, and then probes forward for
+// what was committed meanwhile.
+func (l *Lake) relist(ctx context.Context, def TableDef) (*version, error) {
+	for {
+		_, highest, err := l.listVersions(ctx, def)
+		if err != nil {
+			return nil, err
+		}
+		if highest == 0 {
+			l.versions.remove(def.Prefix)
+			return nil, errs.New(errs.NotFound, "no table metadata under %s", def.metadataPrefix())
+		}
+		v, err := l.readVersion(ctx, def, highest)
+		if errs.Is(err, errs.NotFound) { // the list was older than KeepVersions commits
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		l.remember(def, v)
+		for {
+			next, err := l.readVersion(ctx, def, v.number+1)
+			if errs.Is(err, errs.NotFound) {
+				return v, nil
+			}
+			if err != nil {
+				return nil, err
+			}
+			v = l.remember(def, next)
+		}
+	}
+}
+
+// listVersions returns the numbers of all versions, in no order, and the highest.
+func (l *Lake) listVersions(ctx context.Context, def TableDef) (all []int64, highest int64, err error) {
+	for info, err := range l.store.List(ctx, def.metadataPrefix()+"v", "") {
+		if err != nil {
+			return nil, 0, err
+		}
+		if n, ok := parseVersionKey(info.Key); ok {
+			all = append(all, n)
+			highest = max(highest, n)
+		}
+	}
+	return all, highest, nil
+}
+
+func (l *Lake) readVersion(ctx context.Context, def TableDef, n int64) (*version, error) {
+	key := def.versionKey(n)
+	body, _, err := l.store.Get(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	return l.parseVersion(def, n, body)
+}
+
+func (l *Lake) parseVersion(def TableDef, n int64, body []byte) (*version, error) {
+	key := def.versionKey(n)
+	meta, err := table.ParseMetadataBytes(body)
+	if err != nil {
+		return nil, errs.New(errs.Corrupt, "iceberg metadata %s: %v", key, err)
+	}
+	if def.UUID != "" && meta.TableUUID().String() != def.UUID {
+		return nil, errs.New(errs.Conflict, "iceberg metadata %s belongs to table %s, not %s: it was dropped and created again",
+			key, meta.TableUUID(), def.UUID)
+	}
+	return &version{number: n, key: key, meta: meta, size: len(body)}, nil
+}
+
+// remember makes v the cached version, proved now. It returns v's copy in the cache.
+func (l *Lake) remember(def TableDef, v *version) *version {
+	kept := *v
+	kept.seen = l.opts.Now()
+	l.versions.put(def.Prefix, &kept, kept.size)
+	return &kept
+}
