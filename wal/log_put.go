@@ -1,0 +1,146 @@
+package wal
+
+import (
+	"context"
+	"io"
+	"sync/atomic"
+
+	"github.com/firn-data/firn/internal/errs"
+	"github.com/firn-data/firn/internal/objstore"
+	"github.com/firn-data/firn/segments"
+)
+
+// startEncode encodes a cut's groups in parallel and posts evEncoded when all are
+// done. Called under mu; it only starts goroutines.
+func (l *Log) startEncode(c *cut) {
+	c.encoding = true
+	workers := min(len(c.groups), l.opts.EncodeWorkers)
+	var next, failed atomic.Int64
+	var open atomic.Int64
+	open.Store(int64(workers))
+	first := make(chan error, workers)
+	for range workers {
+		l.work.Go(func() {
+			for failed.Load() == 0 {
+				i := int(next.Add(1)) - 1
+				if i >= len(c.groups) {
+					break
+				}
+				l.encoders <- struct{}{}
+				err := c.groups[i].encode(l.opts.Codec)
+				<-l.encoders
+				if err != nil {
+					failed.Store(1)
+					first <- err
+				}
+			}
+			if open.Add(-1) > 0 {
+				return
+			}
+			var err error
+			select {
+			case err = <-first:
+			default:
+			}
+			l.post(event{kind: evEncoded, cut: c, err: err})
+		})
+	}
+}
+
+// encode joins the group's batches and encodes them.
+func (g *group) encode(codec segments.Codec) error {
+	if g.rows == 0 {
+		g.encoded = &segments.Encoded{}
+		return nil
+	}
+	rec := g.batches[0]
+	if len(g.batches) > 1 {
+		joined, err := segments.Concat(g.batches)
+		if err != nil {
+			return errs.In("join rows of bucket "+g.bucket.String(), err)
+		}
+		rec = joined
+	}
+	enc, err := segments.Encode(rec, g.schema, codec)
+	if err != nil {
+		return errs.In("encode rows of bucket "+g.bucket.String(), err)
+	}
+	if enc.Rows != g.rows {
+		return errs.New(errs.Internal, "bucket %s: %d rows encoded of %d", g.bucket, enc.Rows, g.rows)
+	}
+	g.encoded = enc
+	return nil
+}
+
+// assemble builds the object of a dispatched cut: header, bodies, footer.
+func (c *cut) assemble(id ObjectID, codec segments.Codec, random io.Reader) error {
+	h := header{kind: kindData, codec: uint8(codec), id: id}
+	if _, err := io.ReadFull(random, h.nonce[:]); err != nil {
+		return errs.Wrap(errs.Internal, "read random nonce", err)
+	}
+	size := h.size() + trailerBytes + 128
+	for _, g := range c.groups {
+		size += len(g.encoded.Body) + alignBytes + 64*(1+len(g.encoded.Columns))
+	}
+	b := h.append(make([]byte, 0, size))
+	c.footer.Segments = make([]Segment, len(c.groups))
+	for i, g := range c.groups {
+		for len(b)%alignBytes != 0 {
+			b = append(b, 0)
+		}
+		c.footer.Segments[i] = Segment{
+			Bucket: g.bucket, SchemaID: g.schema.ID, BaseOffset: g.base, Rows: g.rows,
+			Timestamp: c.footer.Timestamp, BodyOff: int64(len(b)), BodyLen: int64(len(g.encoded.Body)),
+			RawBytes: g.bytes, Columns: g.encoded.Columns, Producers: g.deltas,
+		}
+		b = append(b, g.encoded.Body...)
+		g.encoded = nil
+	}
+	b, err := appendFooter(b, &h, &c.footer)
+	c.object = b
+	return err
+}
+
+// put writes a dispatched cut and posts what came of it.
+func (l *Log) put(c *cut) {
+	if err := c.assemble(c.id(l), l.opts.Codec, l.opts.Rand); err != nil {
+		l.post(event{kind: evFailed, cut: c, err: err})
+		return
+	}
+	policy := l.opts.Create
+	policy.OnRetry = func(attempt int, err error) {
+		l.post(event{kind: evUnknown, cut: c, err: err})
+		if l.opts.Create.OnRetry != nil {
+			l.opts.Create.OnRetry(attempt, err)
+		}
+	}
+	err := createObject(l.lifetime, l.opts.Store, c.id(l), c.object, policy)
+	if err != nil {
+		l.post(event{kind: evFailed, cut: c, err: err})
+		return
+	}
+	l.post(event{kind: evCreated, cut: c})
+}
+
+// createObject puts a WAL object. It returns nil when our bytes stand there, a
+// Fenced error when anything else does, and otherwise what objstore.Create says.
+func createObject(ctx context.Context, store objstore.Store, id ObjectID, object []byte, p objstore.CreatePolicy) error {
+	made, err := objstore.Create(ctx, store, id.Key(), object, p)
+	if err != nil {
+		return errs.In("write "+id.Key(), err)
+	}
+	if made.Created {
+		return nil
+	}
+	if f, err := parseObject(id.Key(), id, made.Existing); err == nil && f.IsFence() {
+		return &errs.Error{Class: errs.Fenced, Op: "write " + id.Key(), Details: []any{FencedBy{f.FencedBy}},
+			Msg: "this incarnation was fenced by " + f.FencedBy + ": its slots belong to another owner now"}
+	}
+	return &errs.Error{Class: errs.Fenced, Op: "write " + id.Key(),
+		Msg: "the position holds an object that this incarnation did not write: another process uses its id"}
+}
+
+// FencedBy stands in the details of Fenced errors: who put the fence.
+type FencedBy struct {
+	By string `json:"by"`
+}
