@@ -13,8 +13,12 @@ import (
 // metastore's state. The lake's own metadata follows it (see [Lake.SyncSchema])
 // and is never read back into it.
 type TableDef struct {
-	ID       uint64 // never reused
-	UUID     string // canonical text form; the Iceberg table uuid
+	ID   uint64 // never reused
+	UUID string // canonical text form; the Iceberg table uuid
+	// Version orders the definitions of one table: the metastore sequence that
+	// this one was read at. The lake never follows an older one back. 0 is unknown
+	// and older than every other.
+	Version  uint64
 	Database string
 	Name     string
 	// Prefix is the table's directory in the store, "lake/<db>/<table>-<id>".
