@@ -229,3 +229,8 @@ func compareFloats(a, b float64) int {
 	}
 	return b2i(math.Signbit(b)) - b2i(math.Signbit(a))
 }
+
+// decimalAt reads the i-th decimal of a buffer.
+func decimalAt(b []byte, i int) decimal128.Num {
+	return decimal128.New(int64(binary.LittleEndian.Uint64(b[16*i+8:])), binary.LittleEndian.Uint64(b[16*i:]))
+}
