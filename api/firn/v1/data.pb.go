@@ -296,8 +296,10 @@ type AppendStreamRequest struct {
 	ArrowIpc      []byte `protobuf:"bytes,5,opt,name=arrow_ipc,json=arrowIpc,proto3" json:"arrow_ipc,omitempty"`
 	FirstSequence *int64 `protobuf:"varint,6,opt,name=first_sequence,json=firstSequence,proto3,oneof" json:"first_sequence,omitempty"`
 	AckedBelow    *int64 `protobuf:"varint,7,opt,name=acked_below,json=ackedBelow,proto3,oneof" json:"acked_below,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// As in AppendRequest, for clients that are no producers.
+	IdempotencyKey string `protobuf:"bytes,8,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *AppendStreamRequest) Reset() {
@@ -377,6 +379,13 @@ func (x *AppendStreamRequest) GetAckedBelow() int64 {
 		return *x.AckedBelow
 	}
 	return 0
+}
+
+func (x *AppendStreamRequest) GetIdempotencyKey() string {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return ""
 }
 
 // AppendStreamResponse answers one message of an append stream.
@@ -641,11 +650,11 @@ func (x *ScanRequest) GetAsOf() string {
 	return ""
 }
 
-// ScanResponse is a piece of one Arrow IPC stream. Pieces are joined in order;
-// a piece holds whole IPC messages, the first one begins with the schema.
+// ScanResponse carries some of the rows.
 type ScanResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ArrowIpc      []byte                 `protobuf:"bytes,1,opt,name=arrow_ipc,json=arrowIpc,proto3" json:"arrow_ipc,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// An Arrow IPC stream, complete in itself.
+	ArrowIpc      []byte `protobuf:"bytes,1,opt,name=arrow_ipc,json=arrowIpc,proto3" json:"arrow_ipc,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -793,11 +802,12 @@ func (x *ChangesRequest) GetFollow() bool {
 }
 
 // ChangesResponse carries rows, progress, or both. Rows hold _bucket, _offset,
-// _timestamp and _change_type beside the table's columns.
+// _timestamp and _change_type beside the table's columns. The first message
+// holds no rows, only where each bucket starts, so that a client can resume even
+// when the stream breaks before the first row.
 type ChangesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// A piece of one Arrow IPC stream, as in ScanResponse; a new schema message
-	// starts a new stream (the table was altered).
+	// An Arrow IPC stream, complete in itself; empty when there are no rows.
 	ArrowIpc []byte `protobuf:"bytes,1,opt,name=arrow_ipc,json=arrowIpc,proto3" json:"arrow_ipc,omitempty"`
 	// Consumed up to: per bucket the offset to resume from after the rows of this
 	// message. Present also when a filter dropped every row.
@@ -1012,7 +1022,7 @@ const file_firn_v1_data_proto_rawDesc = "" +
 	"baseOffset\x12\x14\n" +
 	"\x05count\x18\x03 \x01(\x03R\x05count\x12\x1d\n" +
 	"\n" +
-	"end_offset\x18\x04 \x01(\x03R\tendOffset\"\x99\x02\n" +
+	"end_offset\x18\x04 \x01(\x03R\tendOffset\"\xc2\x02\n" +
 	"\x13AppendStreamRequest\x12\x1a\n" +
 	"\bdatabase\x18\x01 \x01(\tR\bdatabase\x12\x14\n" +
 	"\x05table\x18\x02 \x01(\tR\x05table\x12\x1f\n" +
@@ -1023,7 +1033,8 @@ const file_firn_v1_data_proto_rawDesc = "" +
 	"\tarrow_ipc\x18\x05 \x01(\fR\barrowIpc\x12*\n" +
 	"\x0efirst_sequence\x18\x06 \x01(\x03H\x00R\rfirstSequence\x88\x01\x01\x12$\n" +
 	"\vacked_below\x18\a \x01(\x03H\x01R\n" +
-	"ackedBelow\x88\x01\x01B\x11\n" +
+	"ackedBelow\x88\x01\x01\x12'\n" +
+	"\x0fidempotency_key\x18\b \x01(\tR\x0eidempotencyKeyB\x11\n" +
 	"\x0f_first_sequenceB\x0e\n" +
 	"\f_acked_below\"\xa1\x01\n" +
 	"\x14AppendStreamResponse\x12\x1d\n" +
