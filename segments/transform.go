@@ -128,7 +128,10 @@ func truncateInts[T int32 | int64](v []T, off, n int, w T) []byte {
 func truncateDecimal(v decimal128.Num, w int64) decimal128.Num {
 	x, bw := v.BigInt(), big.NewInt(w)
 	rem := new(big.Int).Mod(x, bw) // Euclidean: never negative
-	return decimal128.FromBigInt(x.Sub(x, rem))
+	if x.Sub(x, rem); x.BitLen() > 127 {
+		return v // over 38 digits: no decimal that a column holds
+	}
+	return decimal128.FromBigInt(x)
 }
 
 func truncateBytes(v []byte, k Kind, w int) []byte {
