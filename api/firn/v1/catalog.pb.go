@@ -1905,25 +1905,25 @@ const file_firn_v1_catalog_proto_rawDesc = "" +
 	"\x06ranges\x18\x03 \x03(\v2\x16.firn.v1.SequenceRangeR\x06ranges\"7\n" +
 	"\rSequenceRange\x12\x14\n" +
 	"\x05start\x18\x01 \x01(\x03R\x05start\x12\x10\n" +
-	"\x03end\x18\x02 \x01(\x03R\x03end2\x95\r\n" +
-	"\x0eCatalogService\x12e\n" +
-	"\rListDatabases\x12\x1d.firn.v1.ListDatabasesRequest\x1a\x1e.firn.v1.ListDatabasesResponse\"\x15\x82\xd3\xe4\x93\x02\x0f\x12\r/v1/databases\x12]\n" +
+	"\x03end\x18\x02 \x01(\x03R\x03end2\xb1\r\n" +
+	"\x0eCatalogService\x12h\n" +
+	"\rListDatabases\x12\x1d.firn.v1.ListDatabasesRequest\x1a\x1e.firn.v1.ListDatabasesResponse\"\x18\x82\xd3\xe4\x93\x02\x0f\x12\r/v1/databases\x90\x02\x01\x12]\n" +
 	"\x0eCreateDatabase\x12\x1e.firn.v1.CreateDatabaseRequest\x1a\x11.firn.v1.Database\"\x18\x82\xd3\xe4\x93\x02\x12:\x01*\"\r/v1/databases\x12m\n" +
-	"\fDropDatabase\x12\x1c.firn.v1.DropDatabaseRequest\x1a\x1d.firn.v1.DropDatabaseResponse\" \x82\xd3\xe4\x93\x02\x1a*\x18/v1/databases/{database}\x12n\n" +
+	"\fDropDatabase\x12\x1c.firn.v1.DropDatabaseRequest\x1a\x1d.firn.v1.DropDatabaseResponse\" \x82\xd3\xe4\x93\x02\x1a*\x18/v1/databases/{database}\x12q\n" +
 	"\n" +
-	"ListTables\x12\x1a.firn.v1.ListTablesRequest\x1a\x1b.firn.v1.ListTablesResponse\"'\x82\xd3\xe4\x93\x02!\x12\x1f/v1/databases/{database}/tables\x12f\n" +
-	"\vCreateTable\x12\x1b.firn.v1.CreateTableRequest\x1a\x0e.firn.v1.Table\"*\x82\xd3\xe4\x93\x02$:\x01*\"\x1f/v1/databases/{database}/tables\x12e\n" +
-	"\bGetTable\x12\x18.firn.v1.GetTableRequest\x1a\x0e.firn.v1.Table\"/\x82\xd3\xe4\x93\x02)\x12'/v1/databases/{database}/tables/{table}\x12l\n" +
+	"ListTables\x12\x1a.firn.v1.ListTablesRequest\x1a\x1b.firn.v1.ListTablesResponse\"*\x82\xd3\xe4\x93\x02!\x12\x1f/v1/databases/{database}/tables\x90\x02\x01\x12f\n" +
+	"\vCreateTable\x12\x1b.firn.v1.CreateTableRequest\x1a\x0e.firn.v1.Table\"*\x82\xd3\xe4\x93\x02$:\x01*\"\x1f/v1/databases/{database}/tables\x12h\n" +
+	"\bGetTable\x12\x18.firn.v1.GetTableRequest\x1a\x0e.firn.v1.Table\"2\x82\xd3\xe4\x93\x02)\x12'/v1/databases/{database}/tables/{table}\x90\x02\x01\x12l\n" +
 	"\n" +
 	"AlterTable\x12\x1a.firn.v1.AlterTableRequest\x1a\x0e.firn.v1.Table\"2\x82\xd3\xe4\x93\x02,:\x01*2'/v1/databases/{database}/tables/{table}\x12s\n" +
-	"\tDropTable\x12\x19.firn.v1.DropTableRequest\x1a\x1a.firn.v1.DropTableResponse\"/\x82\xd3\xe4\x93\x02)*'/v1/databases/{database}/tables/{table}\x12~\n" +
+	"\tDropTable\x12\x19.firn.v1.DropTableRequest\x1a\x1a.firn.v1.DropTableResponse\"/\x82\xd3\xe4\x93\x02)*'/v1/databases/{database}/tables/{table}\x12\x81\x01\n" +
 	"\n" +
-	"GetOffsets\x12\x1a.firn.v1.GetOffsetsRequest\x1a\x1b.firn.v1.GetOffsetsResponse\"7\x82\xd3\xe4\x93\x021\x12//v1/databases/{database}/tables/{table}/offsets\x12\x89\x01\n" +
-	"\rListSnapshots\x12\x1d.firn.v1.ListSnapshotsRequest\x1a\x1e.firn.v1.ListSnapshotsResponse\"9\x82\xd3\xe4\x93\x023\x121/v1/databases/{database}/tables/{table}/snapshots\x12{\n" +
-	"\tFoldTable\x12\x19.firn.v1.FoldTableRequest\x1a\x1a.firn.v1.FoldTableResponse\"7\x82\xd3\xe4\x93\x021:\x01*\",/v1/databases/{database}/tables/{table}/fold\x12\x87\x01\n" +
-	"\fCompactTable\x12\x1c.firn.v1.CompactTableRequest\x1a\x1d.firn.v1.CompactTableResponse\":\x82\xd3\xe4\x93\x024:\x01*\"//v1/databases/{database}/tables/{table}/compact\x12\x8f\x01\n" +
-	"\x0fExpireSnapshots\x12\x1f.firn.v1.ExpireSnapshotsRequest\x1a .firn.v1.ExpireSnapshotsResponse\"9\x82\xd3\xe4\x93\x023:\x01*\"./v1/databases/{database}/tables/{table}/expire\x12\x86\x01\n" +
-	"\vGetProducer\x12\x1b.firn.v1.GetProducerRequest\x1a\x11.firn.v1.Producer\"G\x82\xd3\xe4\x93\x02A\x12?/v1/databases/{database}/tables/{table}/producers/{producer_id}B.Z,github.com/firn-data/firn/api/firn/v1;firnv1b\x06proto3"
+	"GetOffsets\x12\x1a.firn.v1.GetOffsetsRequest\x1a\x1b.firn.v1.GetOffsetsResponse\":\x82\xd3\xe4\x93\x021\x12//v1/databases/{database}/tables/{table}/offsets\x90\x02\x01\x12\x8c\x01\n" +
+	"\rListSnapshots\x12\x1d.firn.v1.ListSnapshotsRequest\x1a\x1e.firn.v1.ListSnapshotsResponse\"<\x82\xd3\xe4\x93\x023\x121/v1/databases/{database}/tables/{table}/snapshots\x90\x02\x01\x12~\n" +
+	"\tFoldTable\x12\x19.firn.v1.FoldTableRequest\x1a\x1a.firn.v1.FoldTableResponse\":\x82\xd3\xe4\x93\x021:\x01*\",/v1/databases/{database}/tables/{table}/fold\x90\x02\x02\x12\x8a\x01\n" +
+	"\fCompactTable\x12\x1c.firn.v1.CompactTableRequest\x1a\x1d.firn.v1.CompactTableResponse\"=\x82\xd3\xe4\x93\x024:\x01*\"//v1/databases/{database}/tables/{table}/compact\x90\x02\x02\x12\x92\x01\n" +
+	"\x0fExpireSnapshots\x12\x1f.firn.v1.ExpireSnapshotsRequest\x1a .firn.v1.ExpireSnapshotsResponse\"<\x82\xd3\xe4\x93\x023:\x01*\"./v1/databases/{database}/tables/{table}/expire\x90\x02\x02\x12\x89\x01\n" +
+	"\vGetProducer\x12\x1b.firn.v1.GetProducerRequest\x1a\x11.firn.v1.Producer\"J\x82\xd3\xe4\x93\x02A\x12?/v1/databases/{database}/tables/{table}/producers/{producer_id}\x90\x02\x01B.Z,github.com/firn-data/firn/api/firn/v1;firnv1b\x06proto3"
 
 var (
 	file_firn_v1_catalog_proto_rawDescOnce sync.Once

@@ -235,11 +235,11 @@ const file_firn_v1_cluster_proto_rawDesc = "" +
 	"\x05slots\x18\x05 \x01(\x05R\x05slots\x12\x14\n" +
 	"\x05state\x18\x06 \x01(\tR\x05state\x127\n" +
 	"\tjoined_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\bjoinedAt\x12\x18\n" +
-	"\aversion\x18\b \x01(\tR\aversion2k\n" +
-	"\x0eClusterService\x12Y\n" +
+	"\aversion\x18\b \x01(\tR\aversion2n\n" +
+	"\x0eClusterService\x12\\\n" +
 	"\n" +
-	"ListAgents\x12\x1a.firn.v1.ListAgentsRequest\x1a\x1b.firn.v1.ListAgentsResponse\"\x12\x82\xd3\xe4\x93\x02\f\x12\n" +
-	"/v1/agentsB.Z,github.com/firn-data/firn/api/firn/v1;firnv1b\x06proto3"
+	"ListAgents\x12\x1a.firn.v1.ListAgentsRequest\x1a\x1b.firn.v1.ListAgentsResponse\"\x15\x82\xd3\xe4\x93\x02\f\x12\n" +
+	"/v1/agents\x90\x02\x01B.Z,github.com/firn-data/firn/api/firn/v1;firnv1b\x06proto3"
 
 var (
 	file_firn_v1_cluster_proto_rawDescOnce sync.Once

@@ -1085,13 +1085,13 @@ const file_firn_v1_data_proto_rawDesc = "" +
 	"\x05as_of\x18\x06 \x01(\tR\x04asOfB\v\n" +
 	"\t_snapshot\"%\n" +
 	"\rCountResponse\x12\x14\n" +
-	"\x05count\x18\x01 \x01(\x03R\x05count2\x87\x03\n" +
+	"\x05count\x18\x01 \x01(\x03R\x05count2\x8a\x03\n" +
 	"\vDataService\x12;\n" +
 	"\x06Append\x12\x16.firn.v1.AppendRequest\x1a\x17.firn.v1.AppendResponse\"\x00\x12Q\n" +
 	"\fAppendStream\x12\x1c.firn.v1.AppendStreamRequest\x1a\x1d.firn.v1.AppendStreamResponse\"\x00(\x010\x01\x127\n" +
 	"\x04Scan\x12\x14.firn.v1.ScanRequest\x1a\x15.firn.v1.ScanResponse\"\x000\x01\x12@\n" +
-	"\aChanges\x12\x17.firn.v1.ChangesRequest\x1a\x18.firn.v1.ChangesResponse\"\x000\x01\x12m\n" +
-	"\x05Count\x12\x15.firn.v1.CountRequest\x1a\x16.firn.v1.CountResponse\"5\x82\xd3\xe4\x93\x02/\x12-/v1/databases/{database}/tables/{table}/countB.Z,github.com/firn-data/firn/api/firn/v1;firnv1b\x06proto3"
+	"\aChanges\x12\x17.firn.v1.ChangesRequest\x1a\x18.firn.v1.ChangesResponse\"\x000\x01\x12p\n" +
+	"\x05Count\x12\x15.firn.v1.CountRequest\x1a\x16.firn.v1.CountResponse\"8\x82\xd3\xe4\x93\x02/\x12-/v1/databases/{database}/tables/{table}/count\x90\x02\x01B.Z,github.com/firn-data/firn/api/firn/v1;firnv1b\x06proto3"
 
 var (
 	file_firn_v1_data_proto_rawDescOnce sync.Once

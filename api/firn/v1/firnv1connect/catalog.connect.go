@@ -129,6 +129,7 @@ func NewCatalogServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			httpClient,
 			baseURL+CatalogServiceListDatabasesProcedure,
 			connect.WithSchema(catalogServiceMethods.ByName("ListDatabases")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
 		createDatabase: connect.NewClient[v1.CreateDatabaseRequest, v1.Database](
@@ -147,6 +148,7 @@ func NewCatalogServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			httpClient,
 			baseURL+CatalogServiceListTablesProcedure,
 			connect.WithSchema(catalogServiceMethods.ByName("ListTables")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
 		createTable: connect.NewClient[v1.CreateTableRequest, v1.Table](
@@ -159,6 +161,7 @@ func NewCatalogServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			httpClient,
 			baseURL+CatalogServiceGetTableProcedure,
 			connect.WithSchema(catalogServiceMethods.ByName("GetTable")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
 		alterTable: connect.NewClient[v1.AlterTableRequest, v1.Table](
@@ -177,36 +180,42 @@ func NewCatalogServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			httpClient,
 			baseURL+CatalogServiceGetOffsetsProcedure,
 			connect.WithSchema(catalogServiceMethods.ByName("GetOffsets")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
 		listSnapshots: connect.NewClient[v1.ListSnapshotsRequest, v1.ListSnapshotsResponse](
 			httpClient,
 			baseURL+CatalogServiceListSnapshotsProcedure,
 			connect.WithSchema(catalogServiceMethods.ByName("ListSnapshots")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
 		foldTable: connect.NewClient[v1.FoldTableRequest, v1.FoldTableResponse](
 			httpClient,
 			baseURL+CatalogServiceFoldTableProcedure,
 			connect.WithSchema(catalogServiceMethods.ByName("FoldTable")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
 		compactTable: connect.NewClient[v1.CompactTableRequest, v1.CompactTableResponse](
 			httpClient,
 			baseURL+CatalogServiceCompactTableProcedure,
 			connect.WithSchema(catalogServiceMethods.ByName("CompactTable")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
 		expireSnapshots: connect.NewClient[v1.ExpireSnapshotsRequest, v1.ExpireSnapshotsResponse](
 			httpClient,
 			baseURL+CatalogServiceExpireSnapshotsProcedure,
 			connect.WithSchema(catalogServiceMethods.ByName("ExpireSnapshots")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
 		getProducer: connect.NewClient[v1.GetProducerRequest, v1.Producer](
 			httpClient,
 			baseURL+CatalogServiceGetProducerProcedure,
 			connect.WithSchema(catalogServiceMethods.ByName("GetProducer")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
 	}
@@ -349,6 +358,7 @@ func NewCatalogServiceHandler(svc CatalogServiceHandler, opts ...connect.Handler
 		CatalogServiceListDatabasesProcedure,
 		svc.ListDatabases,
 		connect.WithSchema(catalogServiceMethods.ByName("ListDatabases")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
 	catalogServiceCreateDatabaseHandler := connect.NewUnaryHandler(
@@ -367,6 +377,7 @@ func NewCatalogServiceHandler(svc CatalogServiceHandler, opts ...connect.Handler
 		CatalogServiceListTablesProcedure,
 		svc.ListTables,
 		connect.WithSchema(catalogServiceMethods.ByName("ListTables")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
 	catalogServiceCreateTableHandler := connect.NewUnaryHandler(
@@ -379,6 +390,7 @@ func NewCatalogServiceHandler(svc CatalogServiceHandler, opts ...connect.Handler
 		CatalogServiceGetTableProcedure,
 		svc.GetTable,
 		connect.WithSchema(catalogServiceMethods.ByName("GetTable")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
 	catalogServiceAlterTableHandler := connect.NewUnaryHandler(
@@ -397,36 +409,42 @@ func NewCatalogServiceHandler(svc CatalogServiceHandler, opts ...connect.Handler
 		CatalogServiceGetOffsetsProcedure,
 		svc.GetOffsets,
 		connect.WithSchema(catalogServiceMethods.ByName("GetOffsets")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
 	catalogServiceListSnapshotsHandler := connect.NewUnaryHandler(
 		CatalogServiceListSnapshotsProcedure,
 		svc.ListSnapshots,
 		connect.WithSchema(catalogServiceMethods.ByName("ListSnapshots")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
 	catalogServiceFoldTableHandler := connect.NewUnaryHandler(
 		CatalogServiceFoldTableProcedure,
 		svc.FoldTable,
 		connect.WithSchema(catalogServiceMethods.ByName("FoldTable")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
 	catalogServiceCompactTableHandler := connect.NewUnaryHandler(
 		CatalogServiceCompactTableProcedure,
 		svc.CompactTable,
 		connect.WithSchema(catalogServiceMethods.ByName("CompactTable")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
 	catalogServiceExpireSnapshotsHandler := connect.NewUnaryHandler(
 		CatalogServiceExpireSnapshotsProcedure,
 		svc.ExpireSnapshots,
 		connect.WithSchema(catalogServiceMethods.ByName("ExpireSnapshots")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
 	catalogServiceGetProducerHandler := connect.NewUnaryHandler(
 		CatalogServiceGetProducerProcedure,
 		svc.GetProducer,
 		connect.WithSchema(catalogServiceMethods.ByName("GetProducer")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
 	return "/firn.v1.CatalogService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

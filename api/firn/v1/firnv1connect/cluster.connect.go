@@ -59,6 +59,7 @@ func NewClusterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			httpClient,
 			baseURL+ClusterServiceListAgentsProcedure,
 			connect.WithSchema(clusterServiceMethods.ByName("ListAgents")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
 	}
@@ -91,6 +92,7 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 		ClusterServiceListAgentsProcedure,
 		svc.ListAgents,
 		connect.WithSchema(clusterServiceMethods.ByName("ListAgents")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
 	return "/firn.v1.ClusterService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -103,6 +103,7 @@ func NewDataServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			httpClient,
 			baseURL+DataServiceCountProcedure,
 			connect.WithSchema(dataServiceMethods.ByName("Count")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
 	}
@@ -195,6 +196,7 @@ func NewDataServiceHandler(svc DataServiceHandler, opts ...connect.HandlerOption
 		DataServiceCountProcedure,
 		svc.Count,
 		connect.WithSchema(dataServiceMethods.ByName("Count")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
 	return "/firn.v1.DataService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
