@@ -171,12 +171,17 @@ func zeroSigns[T float32 | float64](v []T, valid validRuns, lo, hi T) (T, T) {
 			}
 		}
 	}
-	negZero := T(math.Copysign(0, -1))
-	if lo == 0 && neg {
-		lo = negZero
+	zero := func(negative bool) T {
+		if negative {
+			return T(math.Copysign(0, -1))
+		}
+		return 0
 	}
-	if hi == 0 && !pos {
-		hi = negZero
+	if lo == 0 {
+		lo = zero(neg)
+	}
+	if hi == 0 {
+		hi = zero(!pos)
 	}
 	return lo, hi
 }
