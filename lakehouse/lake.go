@@ -114,6 +114,7 @@ type Lake struct {
 	versions  *lru[string, *version]               // by table prefix: the newest known version
 	lists     *lru[string, []iceberg.ManifestFile] // by manifest list URI
 	manifests *lru[string, []DataFile]             // by manifest URI: live entries
+	footers   *lru[string, *parquetFile]           // by data file key
 }
 
 // Open makes a Lake over store. It sends no request.
@@ -124,6 +125,7 @@ func Open(store objstore.Store, o Options) *Lake {
 		versions:  newLRU[string, *version](maxCachedMetadataBytes),
 		lists:     newLRU[string, []iceberg.ManifestFile](maxCachedManifestRefs),
 		manifests: newLRU[string, []DataFile](maxCachedFiles),
+		footers:   newLRU[string, *parquetFile](maxCachedFooterBytes),
 	}
 }
 

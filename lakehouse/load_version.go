@@ -14,6 +14,7 @@ type version struct {
 	number int64
 	key    string
 	meta   table.Metadata
+	oldest int64     // the oldest version that may still stand; 0 is unknown
 	size   int       // of the JSON
 	seen   time.Time // when it was last proved to be the newest
 }
