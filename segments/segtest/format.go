@@ -9,9 +9,9 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 )
 
-// format writes a value so that two values are the same exactly when their
+// Format writes a value so that two values are the same exactly when their
 // texts are.
-func format(a arrow.Array, i int) string {
+func Format(a arrow.Array, i int) string {
 	if a.IsNull(i) {
 		return "NULL"
 	}
@@ -38,20 +38,20 @@ func format(a arrow.Array, i int) string {
 		from, to := a.ValueOffsets(i)
 		var b strings.Builder
 		for j := from; j < to; j++ {
-			b.WriteString(format(a.Keys(), int(j)) + "=" + format(a.Items(), int(j)) + ";")
+			b.WriteString(Format(a.Keys(), int(j)) + "=" + Format(a.Items(), int(j)) + ";")
 		}
 		return "{" + b.String() + "}"
 	case *array.List:
 		from, to := a.ValueOffsets(i)
 		var b strings.Builder
 		for j := from; j < to; j++ {
-			b.WriteString(format(a.ListValues(), int(j)) + ";")
+			b.WriteString(Format(a.ListValues(), int(j)) + ";")
 		}
 		return "[" + b.String() + "]"
 	case *array.Struct:
 		var b strings.Builder
 		for f := range a.NumField() {
-			b.WriteString(format(a.Field(f), i) + ";")
+			b.WriteString(Format(a.Field(f), i) + ";")
 		}
 		return "(" + b.String() + ")"
 	}

@@ -268,7 +268,7 @@ func Equal(want, got arrow.RecordBatch) string {
 	}
 	for i, w := range want.Columns() {
 		for row := range w.Len() {
-			a, b := format(w, row), format(got.Column(i), row)
+			a, b := Format(w, row), Format(got.Column(i), row)
 			if a != b {
 				return fmt.Sprintf("column %s, row %d: want %s, got %s", want.ColumnName(i), row, a, b)
 			}
