@@ -27,7 +27,7 @@ const (
 //
 // Errors: Unknown when ctx ended, or the store failed for good, while the entry
 // may have been written; otherwise nothing was written.
-func (l *Log) Append(ctx context.Context, decide func(*State) (Command, error)) (*State, error) {
+func (l *Log) Append(ctx context.Context, decide Decision) (*State, error) {
 	if l.o.Writer == "" {
 		return nil, errs.New(errs.Invalid, "append metadata entry: the log is open for reading only")
 	}
@@ -88,7 +88,7 @@ type proposal struct {
 
 // propose returns nil and decide's answer (or the state machine's refusal) when
 // there is nothing to write.
-func (l *Log) propose(s *State, decide func(*State) (Command, error)) (*proposal, error) {
+func (l *Log) propose(s *State, decide Decision) (*proposal, error) {
 	command, err := decide(s)
 	if err != nil || command == nil {
 		return nil, err
@@ -99,7 +99,7 @@ func (l *Log) propose(s *State, decide func(*State) (Command, error)) (*proposal
 	}
 	e := &Entry{
 		Format: EntryFormat, Seq: s.Seq + 1, Prev: s.Sum, Writer: l.o.Writer, Nonce: nonce,
-		Time: l.o.Now().UTC().Truncate(time.Microsecond), Command: command,
+		Time: entryTime(l.o.Now()), Command: command,
 	}
 	body, err := e.Encode()
 	if err != nil {
@@ -115,6 +115,9 @@ func (l *Log) propose(s *State, decide func(*State) (Command, error)) (*proposal
 	}
 	return &proposal{entry: e, body: body, next: next}, nil
 }
+
+// entryTime is a time as entries hold it.
+func entryTime(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
 // positionCheck says how an appender makes sure that the position it created was
 // never taken before. Only the first is right; the others are what the

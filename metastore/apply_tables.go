@@ -113,7 +113,7 @@ func (c *AlterTable) apply(s *State, _ *Entry) error {
 		t.CurrentSchema = c.Schema.ID
 	}
 	t.LastFieldID = c.LastFieldID
-	t.Partition, t.LastPartitionID, t.PartitionedBy = partitionFromJSON(c.Partition), c.LastPartitionID, slices.Clone(c.PartitionedBy)
+	t.Partition, t.LastPartitionID, t.PartitionedBy = slices.Clone(c.Partition), c.LastPartitionID, slices.Clone(c.PartitionedBy)
 	t.Properties, t.Comment = maps.Clone(c.Properties), c.Comment
 	if err := t.checkShape(); err != nil {
 		return err

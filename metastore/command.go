@@ -43,16 +43,16 @@ type CreateTable struct {
 
 // AlterTable replaces what is set, in one step.
 type AlterTable struct {
-	Table           uint64            `json:"table"`
-	Version         uint64            `json:"version"` // the table's before this change
-	Changes         []Change          `json:"changes"` // what was asked for, for people
-	Schema          *segments.Schema  `json:"schema,omitempty"`
-	LastFieldID     int32             `json:"last_field_id"`
-	Partition       []partitionJSON   `json:"partition"` // the whole spec, also when unchanged
-	LastPartitionID int32             `json:"last_partition_id"`
-	PartitionedBy   []int32           `json:"partitioned_by,omitempty"`
-	Properties      map[string]string `json:"properties"` // all of them, also when unchanged
-	Comment         string            `json:"comment,omitempty"`
+	Table           uint64                    `json:"table"`
+	Version         uint64                    `json:"version"` // the table's before this change
+	Changes         []Change                  `json:"changes"` // what was asked for, for people
+	Schema          *segments.Schema          `json:"schema,omitempty"`
+	LastFieldID     int32                     `json:"last_field_id"`
+	Partition       []segments.PartitionField `json:"partition"` // the whole spec, also when unchanged
+	LastPartitionID int32                     `json:"last_partition_id"`
+	PartitionedBy   []int32                   `json:"partitioned_by,omitempty"`
+	Properties      map[string]string         `json:"properties"` // all of them, also when unchanged
+	Comment         string                    `json:"comment,omitempty"`
 }
 
 // DropTable removes a table.

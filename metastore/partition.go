@@ -17,7 +17,7 @@ func (t *Table) setPartition(by []string) error {
 	for _, text := range by {
 		p, err := segments.ParsePartitionField(text, t.Current())
 		if err != nil {
-			return errs.New(errs.Invalid, "partition_by %q: %v", text, err)
+			return err
 		}
 		fields = append(fields, p)
 	}

@@ -53,7 +53,7 @@ func NewTable(database string, spec *TableSpec, ids TableIDs, now time.Time) (*T
 	}
 	t := &Table{
 		ID: ids.ID, UUID: ids.UUID, Database: database, Name: spec.Name, Version: 1, Comment: spec.Comment,
-		Properties: maps.Clone(spec.Properties), CreatedAt: now, LastPartitionID: firstPartitionID - 1,
+		Properties: maps.Clone(spec.Properties), CreatedAt: now, LastPartitionID: segments.FirstPartitionID - 1,
 	}
 	if err := t.build(spec); err != nil {
 		return nil, errs.In("create table "+t.String(), err)

@@ -19,8 +19,6 @@ const (
 	DefaultBuckets = 1
 	// MaxBuckets bounds what a table may be split into.
 	MaxBuckets = 4096
-	// firstPartitionID is where Iceberg starts to number partition fields.
-	firstPartitionID = 1000
 	// maxPartitionFields bounds a partition spec.
 	maxPartitionFields = 32
 )
@@ -129,47 +127,23 @@ func (t *Table) clone() *Table {
 
 // tableJSON is a table in log entries and snapshots.
 type tableJSON struct {
-	ID              uint64             `json:"id"`
-	UUID            string             `json:"uuid"`
-	Database        string             `json:"database"`
-	Name            string             `json:"name"`
-	Version         uint64             `json:"version"`
-	Comment         string             `json:"comment,omitempty"`
-	Schemas         []*segments.Schema `json:"schemas"`
-	CurrentSchema   int32              `json:"current_schema"`
-	LastFieldID     int32              `json:"last_field_id"`
-	Buckets         int32              `json:"buckets"`
-	BucketKey       []int32            `json:"bucket_key,omitempty"`
-	PrimaryKey      []int32            `json:"primary_key,omitempty"`
-	Partition       []partitionJSON    `json:"partition,omitempty"`
-	LastPartitionID int32              `json:"last_partition_id"`
-	PartitionedBy   []int32            `json:"partitioned_by,omitempty"`
-	Properties      map[string]string  `json:"properties,omitempty"`
-	CreatedAt       time.Time          `json:"created_at"`
-}
-
-// partitionJSON is a partition field in log entries and snapshots, in Iceberg's names.
-type partitionJSON struct {
-	SourceID  int32  `json:"source-id"`
-	FieldID   int32  `json:"field-id"`
-	Name      string `json:"name"`
-	Transform string `json:"transform"`
-}
-
-func partitionToJSON(fields []segments.PartitionField) []partitionJSON {
-	var out []partitionJSON
-	for _, p := range fields {
-		out = append(out, partitionJSON{SourceID: p.SourceID, FieldID: p.FieldID, Name: p.Name, Transform: p.Transform})
-	}
-	return out
-}
-
-func partitionFromJSON(fields []partitionJSON) []segments.PartitionField {
-	var out []segments.PartitionField
-	for _, p := range fields {
-		out = append(out, segments.PartitionField{SourceID: p.SourceID, FieldID: p.FieldID, Name: p.Name, Transform: p.Transform})
-	}
-	return out
+	ID              uint64                    `json:"id"`
+	UUID            string                    `json:"uuid"`
+	Database        string                    `json:"database"`
+	Name            string                    `json:"name"`
+	Version         uint64                    `json:"version"`
+	Comment         string                    `json:"comment,omitempty"`
+	Schemas         []*segments.Schema        `json:"schemas"`
+	CurrentSchema   int32                     `json:"current_schema"`
+	LastFieldID     int32                     `json:"last_field_id"`
+	Buckets         int32                     `json:"buckets"`
+	BucketKey       []int32                   `json:"bucket_key,omitempty"`
+	PrimaryKey      []int32                   `json:"primary_key,omitempty"`
+	Partition       []segments.PartitionField `json:"partition,omitempty"`
+	LastPartitionID int32                     `json:"last_partition_id"`
+	PartitionedBy   []int32                   `json:"partitioned_by,omitempty"`
+	Properties      map[string]string         `json:"properties,omitempty"`
+	CreatedAt       time.Time                 `json:"created_at"`
 }
 
 // MarshalJSON returns the persisted form (docs/format/metadata.md).
@@ -178,7 +152,7 @@ func (t *Table) MarshalJSON() ([]byte, error) {
 		ID: t.ID, UUID: t.UUID, Database: t.Database, Name: t.Name, Version: t.Version, Comment: t.Comment,
 		Schemas: t.Schemas, CurrentSchema: t.CurrentSchema, LastFieldID: t.LastFieldID,
 		Buckets: t.Buckets, BucketKey: t.BucketKey, PrimaryKey: t.PrimaryKey,
-		Partition: partitionToJSON(t.Partition), LastPartitionID: t.LastPartitionID, PartitionedBy: t.PartitionedBy,
+		Partition: t.Partition, LastPartitionID: t.LastPartitionID, PartitionedBy: t.PartitionedBy,
 		Properties: t.Properties, CreatedAt: t.CreatedAt,
 	})
 }
@@ -193,7 +167,7 @@ func (t *Table) UnmarshalJSON(b []byte) error {
 		ID: j.ID, UUID: j.UUID, Database: j.Database, Name: j.Name, Version: j.Version, Comment: j.Comment,
 		Schemas: j.Schemas, CurrentSchema: j.CurrentSchema, LastFieldID: j.LastFieldID,
 		Buckets: j.Buckets, BucketKey: j.BucketKey, PrimaryKey: j.PrimaryKey,
-		Partition: partitionFromJSON(j.Partition), LastPartitionID: j.LastPartitionID, PartitionedBy: j.PartitionedBy,
+		Partition: j.Partition, LastPartitionID: j.LastPartitionID, PartitionedBy: j.PartitionedBy,
 		Properties: j.Properties, CreatedAt: j.CreatedAt,
 	}
 	return t.checkShape()
