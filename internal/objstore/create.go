@@ -38,6 +38,11 @@ type CreatePolicy struct {
 // only when the object was deleted in between.
 const vanishedReads = 4
 
+// peekAfter unsettled puts, each further one is preceded by a read. A store that
+// breaks the connection instead of answering 412 to a large body would never
+// settle otherwise, and a body that is known to be there is not sent again.
+const peekAfter = 2
+
 // Create puts body at key unless another object stands there, and resolves what
 // a single PutIfAbsent leaves open. The body must be unique to its writer (an id
 // and a nonce inside), because equality of bytes is what tells our own object
@@ -66,6 +71,11 @@ func Create(ctx context.Context, s Store, key string, body []byte, p CreatePolic
 		}
 		if err := c.pause(ctx, err); err != nil {
 			return Creation{}, c.giveUp(err)
+		}
+		if c.maybe && c.attempts >= peekAfter {
+			if found, ok := c.peek(ctx); ok {
+				return found, nil
+			}
 		}
 	}
 }
@@ -127,10 +137,8 @@ func (c *creator) readBack(ctx context.Context) (Creation, error) {
 	for gone := 0; ; {
 		existing, info, err := c.store.Get(ctx, c.key)
 		switch {
-		case err == nil && bytes.Equal(existing, c.body):
-			return Creation{Created: true, Info: info, Attempts: c.attempts}, nil
 		case err == nil:
-			return Creation{Existing: existing, Info: info, Attempts: c.attempts}, nil
+			return c.compare(existing, info), nil
 		case errs.Is(err, errs.NotFound):
 			// Never put again: the key was taken and freed, and whoever freed it
 			// had a reason (a collected WAL position, for one, must stay lost).
@@ -144,6 +152,23 @@ func (c *creator) readBack(ctx context.Context) (Creation, error) {
 			return Creation{}, c.giveUp(err)
 		}
 	}
+}
+
+// peek settles the outcome when an object stands at the key already.
+func (c *creator) peek(ctx context.Context) (Creation, bool) {
+	existing, info, err := c.store.Get(ctx, c.key)
+	if err != nil {
+		return Creation{}, false
+	}
+	return c.compare(existing, info), true
+}
+
+// compare tells our own object from another's by its bytes.
+func (c *creator) compare(existing []byte, info Info) Creation {
+	if bytes.Equal(existing, c.body) {
+		return Creation{Created: true, Info: info, Attempts: c.attempts}
+	}
+	return Creation{Existing: existing, Info: info, Attempts: c.attempts}
 }
 
 // pause waits before the next request, at least as long as the store asked for.

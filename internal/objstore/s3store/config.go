@@ -104,7 +104,7 @@ func (o *Options) set(name, value string) error {
 	case "endpoint":
 		u, err := url.Parse(value)
 		if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil {
-			return errs.New(errs.Invalid, "endpoint %q is not of the form http://host:port", value)
+			return errs.New(errs.Invalid, "its endpoint is not of the form http://host:port (credentials do not belong there)")
 		}
 		o.Endpoint = value
 	case "region":

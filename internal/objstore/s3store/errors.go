@@ -33,6 +33,7 @@ var codeClasses = map[string]struct {
 	"NotImplemented":               {errs.Unsupported, "the store does not know this request"},
 	"InvalidAccessKeyId":           {errs.Unauthenticated, "the access key is unknown to the store; check AWS_ACCESS_KEY_ID"},
 	"SignatureDoesNotMatch":        {errs.Unauthenticated, "the secret key does not fit the access key; check AWS_SECRET_ACCESS_KEY"},
+	"XAdminUserNotFound":           {errs.Unauthenticated, "the access key is unknown to the store; check AWS_ACCESS_KEY_ID"},
 	"InvalidToken":                 {errs.Unauthenticated, "the session token is not valid; check AWS_SESSION_TOKEN"},
 	"ExpiredToken":                 {errs.Unauthenticated, "the session token has expired; renew it"},
 	"ExpiredTokenException":        {errs.Unauthenticated, "the session token has expired; renew it"},
@@ -70,6 +71,9 @@ func classify(ctx context.Context, op string, err error, write bool) error {
 		e.Class = lost
 	case ok:
 		e.Class, e.Msg = known.class, known.hint
+	case status == http.StatusNotFound && code != "" && code != "NotFound" && code != "UnknownError":
+		// Something is missing, but not the object: never "the store is empty".
+		e.Class, e.Msg = errs.Invalid, "the endpoint does not answer as an S3 bucket; check the store's URL"
 	case status != 0:
 		e.Class, e.Msg = statusClass(status, write)
 		e.RetryAfter = retryAfter(header)

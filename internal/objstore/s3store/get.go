@@ -35,7 +35,11 @@ func (s *Store) GetRange(ctx context.Context, key string, start, n int64) ([]byt
 	body, info, err := s.read(ctx, key, spec, n <= hedgeMaxBytes, window)
 	if errs.Is(err, errs.OutOfRange) {
 		info, err = s.Head(ctx, key)
-		return nil, info, err
+		if err != nil || start >= 0 || info.Size == 0 {
+			return nil, info, err
+		}
+		// Some stores refuse a suffix longer than the object.
+		return s.read(ctx, key, "", true, window)
 	}
 	return body, info, err
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/smithy-go/logging"
 
 	"github.com/firn-data/firn/internal/errs"
 	"github.com/firn-data/firn/internal/objstore"
@@ -73,6 +74,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 func loadConfig(ctx context.Context, o Options) (aws.Config, error) {
 	load := []func(*config.LoadOptions) error{
 		config.WithHTTPClient(sdkTransport(o)),
+		config.WithLogger(logging.Nop{}),                                   // what matters is in the errors
 		config.WithRetryer(func() aws.Retryer { return aws.NopRetryer{} }), // retries are ours
 	}
 	if o.Region != "" {
@@ -103,6 +105,7 @@ func tune(so *s3.Options, o Options) {
 		if so.Region == "" {
 			so.Region = "us-east-1"
 		}
+		so.DisableS3ExpressSessionAuth = aws.Bool(true)
 		// Many stores do not know checksum trailers and aws-chunked bodies. The
 		// body is signed by its SHA-256 either way.
 		if os.Getenv("AWS_REQUEST_CHECKSUM_CALCULATION") == "" {
