@@ -1,0 +1,349 @@
+package rows
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+
+	"github.com/firn-data/firn/internal/errs"
+)
+
+// block is a stretch of a text body that holds whole rows.
+type block struct {
+	data []byte
+	// spans are the rows; nil when rows are the lines of data.
+	spans []span
+	// urgent asks to decode at once what was read: the sender is slow.
+	urgent bool
+}
+
+type span struct{ start, end int }
+
+// blockReader cuts a text body into blocks; after the last it returns io.EOF.
+type blockReader interface {
+	next() (block, error)
+	// recycle takes back the memory of a block that was decoded.
+	recycle(block)
+	close()
+}
+
+// textSource decodes the blocks of a text body with several workers, in order.
+type textSource struct {
+	d      *decoder
+	blocks blockReader
+	free   []*worker
+	queue  []job // in flight, at most one for each worker
+	urgent bool
+	err    error
+}
+
+// job is a block that a worker decodes.
+type job struct {
+	w    *worker
+	blk  block
+	done chan part // nil: decoded when it is asked for
+}
+
+func newText(d *decoder) (source, error) {
+	t := &textSource{d: d}
+	switch d.opts.Format {
+	case NDJSON:
+		t.blocks = newLineBlocks(d.body, d.opts)
+	case JSON:
+		t.blocks = newJSONBlocks(d.body, d.opts)
+	default:
+		t.blocks = newCSVBlocks(d.body, d.opts, d.schema)
+	}
+	w, err := t.newWorker()
+	if err != nil {
+		return nil, err
+	}
+	for i := range w.obj.fields {
+		if err := checkDefault(&w.obj.fields[i]); err != nil {
+			return nil, err
+		}
+	}
+	t.free = append(t.free, w)
+	return t, nil
+}
+
+// checkDefault refuses a default that is no value of its column, once instead of for each row.
+func checkDefault(f *field) error {
+	if f.def == nil {
+		return nil
+	}
+	if err := jsonText(f.col, f.def); err != nil {
+		return errs.New(errs.Internal, "default of column %q: %v", f.name, err)
+	}
+	f.col.truncate(0)
+	return nil
+}
+
+func (t *textSource) next() (part, error) {
+	for t.err == nil && len(t.queue) < t.d.opts.Workers && !(t.urgent && len(t.queue) > 0) {
+		blk, err := t.blocks.next()
+		if err != nil {
+			t.err = err
+			break
+		}
+		if err := t.start(blk); err != nil {
+			t.err = err
+			break
+		}
+	}
+	if len(t.queue) == 0 {
+		return part{}, t.err
+	}
+	j := t.queue[0]
+	t.queue = t.queue[1:]
+	var p part
+	if j.done != nil {
+		p = <-j.done
+	} else {
+		p = j.w.decode(j.blk)
+	}
+	t.free = append(t.free, j.w)
+	t.blocks.recycle(j.blk)
+	if p.err != nil {
+		t.err = p.err
+		return p, p.err
+	}
+	return p, nil
+}
+
+// inlineBytes is the size up to which handing a block to a goroutine costs
+// more than it brings.
+const inlineBytes = 32 << 10
+
+func (t *textSource) start(blk block) error {
+	t.urgent = blk.urgent
+	j := job{blk: blk}
+	if n := len(t.free); n > 0 {
+		j.w, t.free = t.free[n-1], t.free[:n-1]
+	} else {
+		w, err := t.newWorker()
+		if err != nil {
+			return err
+		}
+		j.w = w
+	}
+	if blk.urgent || t.d.opts.Workers == 1 || len(blk.data) <= inlineBytes {
+		t.queue = append(t.queue, j)
+		return nil
+	}
+	j.done = make(chan part, 1)
+	go func() { j.done <- j.w.decode(j.blk) }()
+	t.queue = append(t.queue, j)
+	return nil
+}
+
+func (t *textSource) close() {
+	for _, j := range t.queue {
+		if j.done != nil {
+			<-j.done
+		}
+	}
+	t.queue = nil
+	t.blocks.close()
+}
+
+// worker decodes blocks into columns of its own.
+type worker struct {
+	opts   *DecodeOptions
+	schema *arrow.Schema
+	obj    *object
+	scan   scanner
+	csv    *csvRow
+	header func() []int // CSV: the position of each field's column, known after the header
+
+	out     part
+	good    int     // rows in the columns
+	first   int64   // number of the first of them
+	ords    []int64 // numbers of all of them, once there was a gap
+	check   int     // rows until the columns' size is looked at
+	refused bool    // a bad row ends the rows that are taken
+}
+
+func (t *textSource) newWorker() (*worker, error) {
+	d := t.d
+	obj, err := newObject(d.schema.Fields, d.opts.IgnoreUnknown)
+	if err != nil {
+		return nil, err
+	}
+	table := d.opts.Schema
+	obj.hidden = func(name string) bool { return table.Index(name) >= 0 }
+	w := &worker{opts: &d.opts, schema: d.arrow, obj: obj}
+	if c, ok := t.blocks.(*csvBlocks); ok {
+		w.header = func() []int { return c.columns }
+	}
+	return w, nil
+}
+
+// decode decodes a block. It never panics: a fault becomes the part's error.
+func (w *worker) decode(blk block) (out part) {
+	w.out, w.good, w.ords, w.check, w.refused = part{}, 0, nil, 1, false
+	defer func() {
+		if r := recover(); r != nil {
+			out = part{err: errs.New(errs.Internal, "decode %s rows: %v", w.opts.Format, r)}
+		}
+	}()
+	if blk.spans == nil && w.opts.Format == NDJSON {
+		w.lines(blk.data)
+	}
+	for _, sp := range blk.spans {
+		if w.out.err != nil {
+			break
+		}
+		row := blk.data[sp.start:sp.end]
+		if w.opts.Format == CSV {
+			w.row(row, w.csvRow)
+		} else {
+			w.row(row, w.jsonRow)
+		}
+	}
+	if !w.refused {
+		w.cut()
+	}
+	w.obj.truncate(0)
+	return w.out
+}
+
+func (w *worker) lines(data []byte) {
+	for len(data) > 0 && w.out.err == nil {
+		line := data
+		if i := bytes.IndexByte(data, '\n'); i >= 0 {
+			line, data = data[:i], data[i+1:]
+		} else {
+			data = nil
+		}
+		if len(line) == 0 || line[0] != '{' {
+			if line = bytes.TrimSpace(line); len(line) == 0 {
+				continue
+			}
+		}
+		w.row(line, w.jsonRow)
+	}
+}
+
+// row takes one row: its values into the columns, or its fault into the report.
+func (w *worker) row(row []byte, parse func([]byte) bool) {
+	n := w.out.rows
+	w.out.rows++
+	if int64(len(row)) > w.opts.MaxRowBytes {
+		w.out.err = rowTooLarge(w.opts.MaxRowBytes)
+		return
+	}
+	if !parse(row) {
+		w.reject(n)
+		return
+	}
+	if w.refused {
+		w.obj.truncate(0)
+		return
+	}
+	w.count(n)
+	if w.check--; w.check <= 0 {
+		w.measure()
+	}
+	if w.good >= w.opts.ChunkRows {
+		w.cut()
+	}
+}
+
+func rowTooLarge(limit int64) error {
+	return errs.New(errs.TooLarge, "a row is larger than the limit of %d bytes", limit)
+}
+
+// jsonRow decodes a row that is a JSON text.
+func (w *worker) jsonRow(row []byte) bool {
+	s := &w.scan
+	s.reset(row)
+	if s.space() != '{' {
+		if !s.skip() {
+			return false
+		}
+		return s.fail(errNotObject)
+	}
+	if !w.obj.json(s) {
+		return false
+	}
+	if s.pos < len(s.buf) {
+		if s.space(); s.pos < len(s.buf) {
+			return s.fail(errAfterValue)
+		}
+	}
+	return true
+}
+
+// reject reports row n, whose fault the scanner holds.
+func (w *worker) reject(n int64) {
+	why := w.scan.why
+	e := RowError{Row: n, Column: w.scan.path, Reason: why.Error()}
+	if _, syntax := why.(badSyntax); syntax {
+		if w.opts.Format != CSV {
+			e.Reason = fmt.Sprintf("%s (byte %d of the row)", e.Reason, w.scan.pos)
+		}
+		if w.opts.Format == JSON {
+			w.out.broken = &e
+			w.out.err = io.ErrUnexpectedEOF // replaced by the decoder, which knows the row's number
+			return
+		}
+	}
+	w.out.bad.add(e)
+	w.obj.truncate(w.good)
+	if !w.opts.SkipBadRows && !w.refused {
+		w.cut()
+		w.refused = true
+	}
+}
+
+// count notes the number of a good row.
+func (w *worker) count(n int64) {
+	if w.good == 0 {
+		w.first = n
+	} else if w.ords == nil && n != w.first+int64(w.good) {
+		w.ords = make([]int64, w.good, w.good+256)
+		for i := range w.ords {
+			w.ords[i] = w.first + int64(i)
+		}
+	}
+	if w.ords != nil {
+		w.ords = append(w.ords, n)
+	}
+	w.good++
+}
+
+// measure cuts the chunk when it has reached its bytes, and says when to look
+// again: before a sixteenth more is likely.
+func (w *worker) measure() {
+	size := int64(w.obj.size())
+	if size >= w.opts.ChunkBytes {
+		w.cut()
+		w.check = 1
+		return
+	}
+	perRow := size/int64(w.good) + 1
+	w.check = int(min(max(w.opts.ChunkBytes/16/perRow, 1), 256))
+}
+
+// cut makes a chunk of the rows in the columns.
+func (w *worker) cut() {
+	if w.good == 0 {
+		return
+	}
+	c := Chunk{First: w.first, Ordinals: w.ords, Rows: makeBatch(w.schema, w.obj.take(), w.good)}
+	w.out.chunks = append(w.out.chunks, c)
+	w.good, w.ords = 0, nil
+}
+
+// makeBatch makes a batch of columns' data.
+func makeBatch(schema *arrow.Schema, data []arrow.ArrayData, n int) arrow.RecordBatch {
+	cols := make([]arrow.Array, len(data))
+	for i, d := range data {
+		cols[i] = array.MakeFromData(d)
+	}
+	return array.NewRecordBatch(schema, cols, int64(n))
+}
