@@ -148,7 +148,7 @@ func checkSegment(name string, i int, s *Segment, columns int, from, footerAt in
 	switch {
 	case s.BodyOff < from || s.BodyLen < 0 || s.BodyLen > footerAt-s.BodyOff:
 		return corrupt(name, footerAt, "segment %d: body [%d, +%d) overlaps or leaves the object", i, s.BodyOff, s.BodyLen)
-	case s.Rows <= 0 || s.BaseOffset < 0 || s.BaseOffset+s.Rows < 0:
+	case s.Rows < 0 || s.BaseOffset < 0 || s.BaseOffset+s.Rows < 0, s.Rows == 0 && len(s.Producers) == 0:
 		return corrupt(name, footerAt, "segment %d: %d rows from offset %d", i, s.Rows, s.BaseOffset)
 	case s.Bucket.Bucket < 0 || s.RawBytes < 0:
 		return corrupt(name, footerAt, "segment %d: bucket %d, %d raw bytes", i, s.Bucket.Bucket, s.RawBytes)

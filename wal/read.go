@@ -70,7 +70,7 @@ func short(name string, got int, want int64) error {
 }
 
 // ReadSegment reads a segment's rows: the wanted top-level columns by field id
-// (nil: all), in s's order. s is the schema that the segment was written with.
+// (nil: all), in that order. s is the schema that the segment was written with.
 // Ranges that lie close together are read as one. Every range is checked against
 // its checksum. Errors: NotFound, Corrupt (with object and position), Unavailable.
 func ReadSegment(ctx context.Context, r RangeReader, id ObjectID, seg *Segment, s *segments.Schema, wanted []int32) (arrow.RecordBatch, error) {
@@ -109,16 +109,11 @@ func decodeSegment(name string, seg *Segment, s *segments.Schema, wanted []int32
 }
 
 func emptyBatch(s *segments.Schema, wanted []int32) (arrow.RecordBatch, error) {
-	if wanted != nil {
-		sub := &segments.Schema{ID: s.ID}
-		for _, f := range s.Fields {
-			if slices.Contains(wanted, f.ID) {
-				sub.Fields = append(sub.Fields, f)
-			}
-		}
-		s = sub
+	sel, err := s.SelectIDs(wanted)
+	if err != nil {
+		return nil, err
 	}
-	b := array.NewRecordBuilder(memory.DefaultAllocator, s.Arrow())
+	b := array.NewRecordBuilder(memory.DefaultAllocator, sel.Arrow())
 	defer b.Release()
 	return b.NewRecordBatch(), nil
 }
