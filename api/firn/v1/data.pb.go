@@ -653,7 +653,8 @@ func (x *ScanRequest) GetAsOf() string {
 // ScanResponse carries some of the rows.
 type ScanResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// An Arrow IPC stream, complete in itself.
+	// Whole messages of an Arrow IPC stream. Pieces are read in order; one that
+	// begins with a schema, as the first does, starts a new stream.
 	ArrowIpc      []byte `protobuf:"bytes,1,opt,name=arrow_ipc,json=arrowIpc,proto3" json:"arrow_ipc,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -807,7 +808,7 @@ func (x *ChangesRequest) GetFollow() bool {
 // when the stream breaks before the first row.
 type ChangesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// An Arrow IPC stream, complete in itself; empty when there are no rows.
+	// Pieces of an Arrow IPC stream, as in ScanResponse; may be empty.
 	ArrowIpc []byte `protobuf:"bytes,1,opt,name=arrow_ipc,json=arrowIpc,proto3" json:"arrow_ipc,omitempty"`
 	// Consumed up to: per bucket the offset to resume from after the rows of this
 	// message. Present also when a filter dropped every row.
