@@ -51,6 +51,7 @@ type writtenPart struct {
 // before any other number is used.
 type openCheckpoint struct {
 	c      *checkpoint
+	gone   []BucketID // removed by this checkpoint
 	kept   []writtenPart
 	object []byte
 }
@@ -113,7 +114,7 @@ func (w *CheckpointWriter) settle(ctx context.Context) error {
 	case !made.Created:
 		return errs.New(errs.Fenced, "write %s: the number is taken: another process uses the id of this incarnation", ref.Key())
 	}
-	w.written(w.open.c, w.open.kept)
+	w.written(w.open)
 	w.open = nil
 	return nil
 }
@@ -154,7 +155,7 @@ func (w *CheckpointWriter) plan(ctx context.Context, ref CheckpointRef, covers u
 		return nil, errs.Wrap(errs.Internal, "read random nonce", err)
 	}
 	object, err := c.encode(n)
-	return &openCheckpoint{c, keep, object}, err
+	return &openCheckpoint{c: c, gone: slices.Clone(removed), kept: keep, object: object}, err
 }
 
 func (w *CheckpointWriter) gather(ref CheckpointRef, covers uint64, changed []BucketManifest, removed []BucketID) (*checkpoint, error) {
@@ -199,17 +200,16 @@ func (w *CheckpointWriter) liveParts(c *checkpoint) []writtenPart {
 }
 
 // written notes a checkpoint that stands.
-func (w *CheckpointWriter) written(c *checkpoint, kept []writtenPart) {
+func (w *CheckpointWriter) written(o *openCheckpoint) {
+	c := o.c
 	w.next = c.ref.Seq + 1
 	w.covered = c.covers
 	for id := range c.manifests {
 		w.holder[id] = c.ref.Seq
 	}
-	for id := range w.holder {
-		if _, gone := c.removed[id]; gone {
-			delete(w.holder, id)
-		}
+	for _, id := range o.gone {
+		delete(w.holder, id)
 	}
 	self := writtenPart{seq: c.ref.Seq, entries: c.entries(), removed: len(c.removed), live: len(c.manifests)}
-	w.parts = append([]writtenPart{self}, kept...)
+	w.parts = append([]writtenPart{self}, o.kept...)
 }
