@@ -16,6 +16,7 @@ import (
 // byte in front that is 0 for NULL (and nothing follows) or 1, then the
 // encoding's length as four little-endian bytes, then the encoding. So no two
 // different keys make the same bytes.
+// INVARIANT(seg-6): the function never changes, or rows lose their keys.
 
 // CheckBucketKey says why columns of t cannot be part of a bucket key; nil when they can.
 func CheckBucketKey(t Type) error {

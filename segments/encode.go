@@ -128,7 +128,8 @@ func (e *encoder) array(t Type, d arrow.ArrayData, off, n int) error {
 	return e.buffer(b[off*w : (off+n)*w])
 }
 
-// validity stores the validity bitmap, or an empty buffer when nothing is null.
+// validity stores the validity bitmap.
+// INVARIANT(seg-4): it is empty exactly when nothing is NULL, and its spare bits are zero.
 func (e *encoder) validity(b []byte, off, n int) (nulls int, err error) {
 	if len(b) == 0 || n == 0 {
 		return 0, e.buffer(nil)

@@ -1,7 +1,7 @@
 package segments
 
 // MaxSegmentBytes is the most bytes that the buffers of one segment hold
-// before compression. Encode refuses more and Decode believes no more, so what
+// before compression (INVARIANT(seg-5)). Encode refuses more and Decode believes no more, so what
 // was encoded can be decoded and a hostile segment cannot exhaust memory. It
 // also keeps Arrow's 32-bit offsets from overflowing.
 const MaxSegmentBytes = 1 << 30

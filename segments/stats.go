@@ -212,21 +212,48 @@ func decimalBounds(v []decimal128.Num, valid validRuns) (lo, hi decimal128.Num) 
 	return lo, hi
 }
 
+// bytesBounds compares whole values only when their first eight bytes, as one
+// number, cannot tell them apart from a bound.
 func bytesBounds(offsets []int32, data []byte, valid validRuns) (lo, hi []byte) {
 	from, to, _ := valid.next()
 	lo = data[offsets[from]:offsets[from+1]]
 	hi = lo
+	loHead := head(data, offsets[from], offsets[from+1])
+	hiHead := loHead
 	for ok := true; ok; from, to, ok = valid.next() {
-		for i := from; i < to; i++ {
-			x := data[offsets[i]:offsets[i+1]]
-			if bytes.Compare(x, lo) < 0 {
-				lo = x
-			} else if bytes.Compare(x, hi) > 0 {
-				hi = x
+		start := offsets[from]
+		for _, end := range offsets[from+1 : to+1] {
+			h := head(data, start, end)
+			if h <= loHead {
+				if x := data[start:end]; bytes.Compare(x, lo) < 0 {
+					lo, loHead = x, h
+				}
 			}
+			if h >= hiHead {
+				if x := data[start:end]; bytes.Compare(x, hi) > 0 {
+					hi, hiHead = x, h
+				}
+			}
+			start = end
 		}
 	}
 	return lo, hi
+}
+
+// head returns the first eight bytes of data[start:end] as a number that sorts
+// like them, zeros standing in for bytes that are missing.
+func head(data []byte, start, end int32) uint64 {
+	n := uint(end - start)
+	if int(start)+8 <= len(data) {
+		h := binary.BigEndian.Uint64(data[start:])
+		if n < 8 {
+			h &= ^uint64(0) << (64 - 8*n)
+		}
+		return h
+	}
+	var b [8]byte
+	copy(b[:], data[start:end])
+	return binary.BigEndian.Uint64(b[:])
 }
 
 func fixedBounds(data []byte, w int, valid validRuns) (lo, hi []byte) {
