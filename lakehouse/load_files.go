@@ -168,7 +168,7 @@ func columnMetrics(d iceberg.DataFile) []ColumnMetrics {
 	}
 	out := make([]ColumnMetrics, 0, len(ids))
 	for id := range ids {
-		c := ColumnMetrics{FieldID: int32(id), Bytes: sizes[id], Values: -1, Nulls: -1, NaNs: -1, Lower: lower[id], Upper: upper[id]}
+		c := ColumnMetrics{FieldID: int32(id), Bytes: sizes[id], Values: -1, Nulls: -1, NaNs: -1, Lower: boundOf(lower, id), Upper: boundOf(upper, id)}
 		for _, p := range []struct {
 			to   *int64
 			from map[int]int64
@@ -181,6 +181,15 @@ func columnMetrics(d iceberg.DataFile) []ColumnMetrics {
 	}
 	slices.SortFunc(out, func(a, b ColumnMetrics) int { return int(a.FieldID) - int(b.FieldID) })
 	return out
+}
+
+// boundOf keeps an empty bound apart from a missing one.
+func boundOf(bounds map[int][]byte, id int) []byte {
+	v, ok := bounds[id]
+	if ok && v == nil {
+		return []byte{}
+	}
+	return v
 }
 
 // fetch reads a whole object by its URI.

@@ -207,7 +207,32 @@ func (s *snapshotBuilder) newManifest(ctx context.Context, specID int, fill func
 		return nil, err
 	}
 	m, err := w.ToManifestFile(uri, int64(out.Len()))
-	return m, errs.Wrap(errs.Internal, "write iceberg manifest", err)
+	if err != nil {
+		return nil, errs.Wrap(errs.Internal, "write iceberg manifest", err)
+	}
+	return withEmptyBounds(m), nil
+}
+
+// withEmptyBounds repairs a new manifest's partition summary: iceberg-go gives the
+// bound "" as a nil slice, which Avro would write as null, and a null lower bound
+// means to every engine that there are no values, so that it skips the manifest.
+func withEmptyBounds(m iceberg.ManifestFile) iceberg.ManifestFile {
+	parts, repaired := m.Partitions(), false
+	for i := range parts {
+		for _, b := range []*[]byte{parts[i].LowerBound, parts[i].UpperBound} {
+			if b != nil && *b == nil {
+				*b, repaired = []byte{}, true
+			}
+		}
+	}
+	if !repaired {
+		return m
+	}
+	return iceberg.NewManifestFile(m.Version(), m.FilePath(), m.Length(), m.PartitionSpecID(), m.SnapshotID()).
+		SequenceNum(m.SequenceNum(), m.MinSequenceNum()).Content(m.ManifestContent()).
+		AddedFiles(m.AddedDataFiles()).ExistingFiles(m.ExistingDataFiles()).DeletedFiles(m.DeletedDataFiles()).
+		AddedRows(m.AddedRows()).ExistingRows(m.ExistingRows()).DeletedRows(m.DeletedRows()).
+		Partitions(parts).Build()
 }
 
 // schemaFor returns the newest schema that has all sources of a spec: the current

@@ -49,11 +49,12 @@ func (b *metricsBuilder) add(chunk *metadata.ColumnChunkMetaData) error {
 		return nil
 	}
 	lower, upper := boundFromParquet(b.leaf.typ, stats.EncodeMin()), boundFromParquet(b.leaf.typ, stats.EncodeMax())
+	// append keeps an empty bound apart from an unknown one, which is nil.
 	if b.lower == nil || compareBounds(b.leaf.typ, lower, b.lower) < 0 {
-		b.lower = slices.Clone(lower)
+		b.lower = append([]byte{}, lower...)
 	}
 	if b.upper == nil || compareBounds(b.leaf.typ, upper, b.upper) > 0 {
-		b.upper = slices.Clone(upper)
+		b.upper = append([]byte{}, upper...)
 	}
 	return nil
 }
