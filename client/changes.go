@@ -1,7 +1,6 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +13,6 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/apache/arrow-go/v18/arrow"
-	"github.com/apache/arrow-go/v18/arrow/ipc"
 
 	firnv1 "github.com/firn-data/firn/api/firn/v1"
 )
@@ -82,6 +80,7 @@ type Changes struct {
 	ctx      context.Context
 	cancel   context.CancelFunc
 	stream   *connect.ServerStreamForClient[firnv1.ChangesResponse]
+	decoder  pieces
 	pending  []arrow.RecordBatch // of the last message, not yet returned
 	progress map[int32]int64     // after the pending ones
 	cursor   map[int32]int64     // after what was returned
@@ -184,7 +183,7 @@ func (s *Changes) receiveOnce() error {
 		if err != nil {
 			return broken(err)
 		}
-		s.stream = stream
+		s.stream, s.decoder = stream, pieces{}
 	}
 	if !s.stream.Receive() {
 		if err := s.stream.Err(); err != nil {
@@ -196,7 +195,7 @@ func (s *Changes) receiveOnce() error {
 		return io.EOF
 	}
 	msg := s.stream.Msg()
-	recs, err := decodeArrow(msg.ArrowIpc)
+	recs, err := s.decoder.decode(msg.ArrowIpc)
 	if err != nil {
 		return err
 	}
@@ -228,36 +227,4 @@ func (s *Changes) hangUp() {
 		_ = s.stream.Close() // it is given up
 		s.stream = nil
 	}
-}
-
-// decodeArrow reads one whole Arrow IPC stream.
-func decodeArrow(body []byte) ([]arrow.RecordBatch, error) {
-	if len(body) == 0 {
-		return nil, nil
-	}
-	rd, err := ipc.NewReader(bytes.NewReader(body))
-	if err != nil {
-		return nil, corrupt(err)
-	}
-	defer rd.Release()
-	var out []arrow.RecordBatch
-	for rd.Next() {
-		rec := rd.RecordBatch()
-		if rec.NumRows() == 0 {
-			continue
-		}
-		rec.Retain()
-		out = append(out, rec)
-	}
-	if err := rd.Err(); err != nil && !errors.Is(err, io.EOF) {
-		for _, rec := range out {
-			rec.Release()
-		}
-		return nil, corrupt(err)
-	}
-	return out, nil
-}
-
-func corrupt(err error) *Error {
-	return &Error{Class: Internal, Code: "internal", Message: "decode Arrow from the agent: " + err.Error(), cause: err}
 }

@@ -75,9 +75,10 @@ func (t *Table) Scan(ctx context.Context, o ScanOptions) (*Rows, error) {
 	}
 	rd, err := ipc.NewReader(body)
 	if err != nil {
+		err = readFault(ctx, err)
 		body.Close()
 		cancel()
-		return nil, readFault(ctx, err)
+		return nil, err
 	}
 	return &Rows{ctx: ctx, cancel: cancel, body: body, arrow: rd}, nil
 }
