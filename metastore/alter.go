@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strconv"
 
 	"github.com/firn-data/firn/internal/errs"
 	"github.com/firn-data/firn/segments"
@@ -308,7 +309,7 @@ func samePartition(a, b []segments.PartitionField) bool {
 // checkFixed refuses changes of properties that are fixed for a table's life.
 func checkFixed(old, next *Table) error {
 	for _, p := range Properties {
-		if p.Fixed && old.property(p.Name) != next.property(p.Name) && p.Kind != ColumnName {
+		if p.Fixed && old.fixedValue(&p) != next.fixedValue(&p) {
 			return errs.New(errs.Invalid, "property %q cannot change once the table exists", p.Name)
 		}
 	}
@@ -316,4 +317,15 @@ func checkFixed(old, next *Table) error {
 		return errs.New(errs.Invalid, "property %q cannot go down from %d to %d", PropFormatVersion, old.FormatVersion(), next.FormatVersion())
 	}
 	return nil
+}
+
+// fixedValue is a property's value as far as it must not change: of a column,
+// its id, because its name may.
+func (t *Table) fixedValue(p *Property) string {
+	text := t.property(p.Name)
+	if p.Kind != ColumnName {
+		return text
+	}
+	f, _ := t.Current().Field(text)
+	return strconv.Itoa(int(f.ID))
 }

@@ -70,11 +70,11 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // Encode returns the bytes of the entry's object, and sets Sum: a line of JSON,
 // and a line of JSON with the CRC-32C of the first (newline included).
 func (e *Entry) Encode() ([]byte, error) {
-	command, err := json.Marshal(e.Command)
+	command, err := plainJSON(e.Command)
 	if err != nil {
 		return nil, errs.Wrap(errs.Internal, "encode metadata entry", err)
 	}
-	line, err := json.Marshal(entryJSON{
+	line, err := plainJSON(entryJSON{
 		Format: e.Format, Seq: e.Seq, Prev: e.Prev, Writer: e.Writer, Nonce: e.Nonce, Time: e.Time,
 		Command: map[string]json.RawMessage{e.Command.Name(): command},
 	})
@@ -150,3 +150,32 @@ func strictJSON(b []byte, into any) error {
 	}
 	return nil
 }
+
+// plainJSON is json.Marshal without its escapes of <, > and &, so that a person
+// can read "list<string>". They are undone at the end, because an encoder told
+// not to make them keeps those of nested MarshalJSON methods.
+func plainJSON(v any) ([]byte, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	out := b[:0]
+	for i := 0; i < len(b); i++ {
+		if b[i] != '\\' || i+1 == len(b) {
+			out = append(out, b[i])
+			continue
+		}
+		if i+6 <= len(b) {
+			if c, ok := htmlEscapes[string(b[i:i+6])]; ok {
+				out = append(out, c)
+				i += 5
+				continue
+			}
+		}
+		out = append(out, b[i], b[i+1]) // the escaped byte may be a backslash itself
+		i++
+	}
+	return out, nil
+}
+
+var htmlEscapes = map[string]byte{`\u003c`: '<', `\u003e`: '>', `\u0026`: '&'}

@@ -3,10 +3,10 @@ package metastore
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"hash/crc32"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
@@ -56,12 +56,12 @@ type slotRecord struct {
 // writeRecords writes the state as lines of JSON in a fixed order.
 func writeRecords(s *State) ([]byte, error) {
 	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
 	var err error
 	put := func(r record) {
 		if err == nil {
-			err = enc.Encode(r)
+			var line []byte
+			line, err = plainJSON(r)
+			buf.Write(append(line, '\n'))
 		}
 	}
 	put(record{State: &stateRecord{
@@ -98,14 +98,24 @@ func EncodeSnapshot(s *State) ([]byte, error) {
 	if len(raw) > maxSnapshotBytes {
 		return nil, errs.New(errs.TooLarge, "metadata snapshot of %d bytes; the limit is %d", len(raw), maxSnapshotBytes)
 	}
-	enc, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedDefault))
+	return packSnapshot(raw, s.Seq)
+}
+
+// snapshotEncoder is shared: making one costs milliseconds, and EncodeAll may be
+// called from many goroutines.
+var snapshotEncoder = sync.OnceValues(func() (*zstd.Encoder, error) {
+	return zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedDefault))
+})
+
+func packSnapshot(raw []byte, seq uint64) ([]byte, error) {
+	enc, err := snapshotEncoder()
 	if err != nil {
 		return nil, errs.Wrap(errs.Internal, "encode metadata snapshot", err)
 	}
-	defer func() { _ = enc.Close() }()
+	packed := enc.EncodeAll(raw, nil)
 	head := fmt.Sprintf("%s %d seq=%d zstd bytes=%d crc32c=%08x\n",
-		snapshotMagic, SnapshotFormat, s.Seq, len(raw), crc32.Checksum(raw, castagnoli))
-	return enc.EncodeAll(raw, []byte(head)), nil
+		snapshotMagic, SnapshotFormat, seq, len(raw), crc32.Checksum(packed, castagnoli))
+	return append([]byte(head), packed...), nil
 }
 
 // DecodeSnapshot reads a snapshot's object. Bytes that are none are Corrupt; a
@@ -161,6 +171,9 @@ func inflateSnapshot(body []byte) (raw []byte, seq uint64, err error) {
 	if n, err := fmt.Sscanf(head, snapshotMagic+" 1 seq=%d zstd bytes=%d crc32c=%08x", &seq, &size, &crc); n != 3 || size > maxSnapshotBytes {
 		return nil, 0, errs.New(errs.Corrupt, "metadata snapshot: the first line is %q (%v)", head, err)
 	}
+	if got := crc32.Checksum(body[end+1:], castagnoli); got != crc {
+		return nil, 0, errs.New(errs.Corrupt, "metadata snapshot: the checksum of the %d bytes at %d is %08x, not %08x", len(body)-end-1, end+1, got, crc)
+	}
 	// The decoder allocates what the frame asks for up to its limit, which has a
 	// floor of its own.
 	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(max(size, 1<<10)))
@@ -172,8 +185,8 @@ func inflateSnapshot(body []byte) (raw []byte, seq uint64, err error) {
 	if err != nil {
 		return nil, 0, errs.New(errs.Corrupt, "metadata snapshot: %v", err)
 	}
-	if uint64(len(raw)) != size || crc32.Checksum(raw, castagnoli) != crc {
-		return nil, 0, errs.New(errs.Corrupt, "metadata snapshot: %d bytes do not match the first line's size and checksum", len(raw))
+	if uint64(len(raw)) != size {
+		return nil, 0, errs.New(errs.Corrupt, "metadata snapshot: %d bytes of records, and the first line says %d", len(raw), size)
 	}
 	return raw, seq, nil
 }

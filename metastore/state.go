@@ -79,7 +79,7 @@ type Agent struct {
 	FencedByAgent string `json:"fenced_by_agent,omitempty"`
 
 	// Last is the newest entry that this incarnation wrote since it joined.
-	Last Mark `json:"last"`
+	Last Mark `json:"last,omitzero"`
 }
 
 // Mark names one entry by its position and nonce.
