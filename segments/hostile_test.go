@@ -106,7 +106,7 @@ func damage(r *rand.Rand, e *segments.Encoded) {
 
 func TestDamagedSegmentsAreCorruptAndNeverPanic(t *testing.T) {
 	refused := 0
-	n := seeds(t, 3000)
+	n := seeds(t, 1000)
 	for seed := range n {
 		r := segtest.NewRand(uint64(seed))
 		s, rec := randomCase(r)

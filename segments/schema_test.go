@@ -124,6 +124,7 @@ func TestSchemaIsRefusedNamingColumnAndRule(t *testing.T) {
 		{[]string{"d decimal(3,4)"}, "scale is 0 to"},
 		{[]string{"f fixed(0)"}, "length of fixed"},
 		{[]string{"s struct<a:int,A:int>"}, `column "s.A"`},
+		{[]string{"m map<list<int>,int>"}, "primitive type"},
 	} {
 		err := mustSchema(c.columns...).Validate()
 		if !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), c.want) {

@@ -11,7 +11,7 @@ import (
 )
 
 func TestStatisticsBoundEveryValue(t *testing.T) {
-	for seed := range seeds(t, 200) {
+	for seed := range seeds(t, 120) {
 		r := segtest.NewRand(uint64(seed))
 		s := segtest.AllTypes()
 		rec := randomSlice(r, segtest.Batch(r, s, 60, segtest.Options{NullPercent: [...]int{0, 30, 95, 100}[r.IntN(4)], Extreme: true}))

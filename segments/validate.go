@@ -156,6 +156,9 @@ func checkType(t Type, path string) error {
 			if !t.Children[0].Required {
 				return bad("a map's key is required")
 			}
+			if t.Children[0].Type.Kind.Nested() {
+				return bad("a map's key is a primitive type, as other engines take no other")
+			}
 		}
 	case Struct:
 		if children = len(t.Children); children == 0 {
