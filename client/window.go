@@ -82,11 +82,25 @@ func (w *window) ack(id int64) bool {
 	w.bytes -= int64(len(b.body))
 	b.body = nil
 	for len(w.batches) > 0 && w.batches[0].acked {
-		w.ackedBelow = w.batches[0].first + w.batches[0].rows
 		w.batches[0] = nil
 		w.batches = w.batches[1:]
 	}
+	w.settle()
 	return true
+}
+
+// skip leaves out n rows of the sequence: they count as acknowledged.
+func (w *window) skip(n int64) {
+	w.nextRow += n
+	w.settle()
+}
+
+// settle restores the invariant of ackedBelow.
+func (w *window) settle() {
+	w.ackedBelow = w.nextRow
+	if len(w.batches) > 0 {
+		w.ackedBelow = w.batches[0].first
+	}
 }
 
 // rewind makes every batch that is not acknowledged ready to be sent again.

@@ -157,6 +157,29 @@ func (w *Writer) Write(ctx context.Context, rec arrow.RecordBatch) error {
 	return w.failed()
 }
 
+// Skip leaves out n rows of the sequence, for a source that drops some of its rows
+// (bad ones) and must give the others the same sequences every time.
+func (w *Writer) Skip(ctx context.Context, n int64) error {
+	if n < 0 {
+		return invalid("skip %d rows: it must not be negative", n)
+	}
+	if err := w.enter(ctx); err != nil {
+		return err
+	}
+	defer w.leave()
+	if n == 0 {
+		return nil
+	}
+	if err := w.cut(); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	w.mu.win.skip(n)
+	w.signal()
+	w.mu.Unlock()
+	return nil
+}
+
 // Flush sends what is held and waits until all of it is durable.
 func (w *Writer) Flush(ctx context.Context) error {
 	if err := w.enter(ctx); err != nil {

@@ -78,6 +78,20 @@ func TestReplayFromAnOlderPositionInOtherBatchSizesAppliesNothingTwice(t *testin
 	require.Equal(t, sequence(0, 700), p.log)
 }
 
+func TestSkippedRowsKeepTheSequencesOfTheOthers(t *testing.T) {
+	p, c := newPeer(t, 1, nil)
+	w, err := c.Table("d", "t").NewWriter(WriterOptions{ProducerID: "p", FirstSequence: 5})
+	require.NoError(t, err)
+	require.NoError(t, w.Skip(t.Context(), 2))
+	require.Equal(t, int64(7), w.Acked())
+	require.NoError(t, w.Write(t.Context(), values(70, 80)))
+	require.NoError(t, w.Skip(t.Context(), 10))
+	require.NoError(t, w.Write(t.Context(), values(190)))
+	require.NoError(t, w.Close(t.Context()))
+	require.Equal(t, map[int64]int64{7: 70, 8: 80, 19: 190}, p.bySeq)
+	require.Equal(t, int64(20), w.Acked())
+}
+
 func TestAnAgentThatFallsSilentIsAskedAgain(t *testing.T) {
 	muted := false
 	p, c := newPeer(t, 1, func(*rand.Rand) fault {
