@@ -27,7 +27,7 @@ type Options struct {
 }
 
 // Open opens the store that a URL names. It finds credentials but sends nothing
-// to the store; probe.Startup does.
+// to the store; probe.StartupProbe does.
 func Open(ctx context.Context, url string, o Options) (objstore.Store, error) {
 	scheme, rest, ok := strings.Cut(url, "://")
 	if !ok {
