@@ -65,9 +65,7 @@ func NewestCheckpoint(ctx context.Context, store objstore.Store, incarnation str
 	if err := CheckIncarnation(incarnation); err != nil {
 		return ref, false, err
 	}
-	refs, err := retryRead(ctx, func(ctx context.Context) ([]CheckpointRef, error) {
-		return listCheckpoints(ctx, store, incarnation)
-	})
+	refs, err := listCheckpoints(ctx, store, incarnation)
 	if err != nil {
 		return ref, false, errs.In("list checkpoints of "+incarnation, err)
 	}
@@ -85,16 +83,14 @@ func NewestCheckpoint(ctx context.Context, store objstore.Store, incarnation str
 
 func listCheckpoints(ctx context.Context, store objstore.Store, incarnation string) ([]CheckpointRef, error) {
 	var refs []CheckpointRef
-	for info, err := range store.List(ctx, "checkpoint/"+incarnation+"/", "") {
-		if err != nil {
-			return nil, err
-		}
+	err := listAll(ctx, store, "checkpoint/"+incarnation+"/", "", func(info objstore.Info) bool {
 		if ref, ok := ParseCheckpointKey(info.Key); ok {
 			refs = append(refs, ref)
 		}
-	}
+		return true
+	})
 	slices.SortFunc(refs, func(a, b CheckpointRef) int { return cmp.Compare(a.Seq, b.Seq) })
-	return refs, nil
+	return refs, err
 }
 
 // LoadCheckpoint returns the position that the checkpoint covers up to (replay
@@ -142,7 +138,7 @@ func CheckpointParts(ctx context.Context, store objstore.Store, ref CheckpointRe
 }
 
 func readCheckpoint(ctx context.Context, store objstore.Store, ref CheckpointRef) (*checkpoint, error) {
-	return retryRead(ctx, func(ctx context.Context) (*checkpoint, error) {
+	return retryRead(ctx, ref.Key(), func(ctx context.Context) (*checkpoint, error) {
 		object, info, err := store.Get(ctx, ref.Key())
 		if err != nil {
 			return nil, errs.In("read "+ref.Key(), err)

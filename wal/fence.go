@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -87,7 +89,7 @@ func (f *fencer) run(ctx context.Context, from uint64) (uint64, error) {
 // lists, because that is one request for a thousand positions, and looks into
 // every object that is small enough to be a fence.
 func (f *fencer) walk(ctx context.Context, from uint64) (pos uint64, fenced bool, err error) {
-	present, err := retryRead(ctx, func(ctx context.Context) (map[uint64]int64, error) { return f.list(ctx, from) })
+	present, err := f.list(ctx, from)
 	if err != nil {
 		return 0, false, err
 	}
@@ -113,10 +115,15 @@ func (f *fencer) walk(ctx context.Context, from uint64) (pos uint64, fenced bool
 		return pos, false, nil
 	}
 	// A listing of several pages may miss an object that was put meanwhile.
-	if _, err := f.store.Head(ctx, ObjectID{f.incarnation, pos}.Key()); err == nil {
+	key := ObjectID{f.incarnation, pos}.Key()
+	_, err = retryRead(ctx, key, func(ctx context.Context) (objstore.Info, error) { return f.store.Head(ctx, key) })
+	switch {
+	case err == nil:
 		return f.walk(ctx, pos)
+	case errs.Is(err, errs.NotFound):
+		return 0, false, stale
 	}
-	return 0, false, stale
+	return 0, false, err
 }
 
 // list returns the sizes of the objects at or after from.
@@ -127,34 +134,29 @@ func (f *fencer) list(ctx context.Context, from uint64) (map[uint64]int64, error
 		after = ObjectID{f.incarnation, from - 1}.Key()
 	}
 	present := make(map[uint64]int64)
-	next, beyond := from, 0
-	for info, err := range f.store.List(ctx, prefix, after) {
-		if err != nil {
-			return nil, err
-		}
+	next := from
+	err := listAll(ctx, f.store, prefix, after, func(info objstore.Info) bool {
 		id, ok := ParseObjectKey(info.Key)
 		if !ok || id.Seq < from {
-			continue
+			return true
 		}
 		present[id.Seq] = info.Size
-		for beyond++; ; next++ {
+		for {
 			if _, ok := present[next]; !ok {
 				break
 			}
-			beyond--
+			next++
 		}
-		if beyond > maxListGap {
-			break
-		}
-	}
-	return present, nil
+		return uint64(len(present)) <= next-from+maxListGap
+	})
+	return present, err
 }
 
 // checkBehind looks for a fence behind the gap at pos. One that stands there was
 // put when the positions before it were present, so they were collected since.
 func (f *fencer) checkBehind(ctx context.Context, pos uint64, behind map[uint64]int64) error {
-	for seq, size := range behind {
-		if size > maxFenceBytes {
+	for _, seq := range slices.Sorted(maps.Keys(behind)) {
+		if behind[seq] > maxFenceBytes {
 			continue
 		}
 		footer, err := ReadFooter(ctx, f.store, ObjectID{f.incarnation, seq})

@@ -34,7 +34,7 @@ const (
 // one when the footer is longer than 64 KiB. It retries passing faults.
 // Errors: NotFound, Corrupt, Unavailable.
 func ReadFooter(ctx context.Context, r RangeReader, id ObjectID) (*Footer, error) {
-	return retryRead(ctx, func(ctx context.Context) (*Footer, error) { return readFooter(ctx, r, id) })
+	return retryRead(ctx, id.Key(), func(ctx context.Context) (*Footer, error) { return readFooter(ctx, r, id) })
 }
 
 func readFooter(ctx context.Context, r RangeReader, id ObjectID) (*Footer, error) {
@@ -77,7 +77,7 @@ func ReadSegment(ctx context.Context, r RangeReader, id ObjectID, seg *Segment, 
 	if seg.Rows == 0 {
 		return emptyBatch(s, wanted)
 	}
-	return retryRead(ctx, func(ctx context.Context) (arrow.RecordBatch, error) {
+	return retryRead(ctx, id.Key(), func(ctx context.Context) (arrow.RecordBatch, error) {
 		blocks, err := fetch(ctx, r, id, seg, coalesce(seg.Columns, wanted))
 		if err != nil {
 			return nil, err

@@ -2,10 +2,11 @@ package wal
 
 import (
 	"context"
-	"math/rand/v2"
+	"hash/fnv"
 	"time"
 
 	"github.com/firn-data/firn/internal/errs"
+	"github.com/firn-data/firn/internal/objstore"
 )
 
 // Reads during recovery outlast bursts of refusals: with three of ten requests
@@ -18,7 +19,8 @@ const (
 
 // retryRead repeats a read that failed for a passing reason. A read that came
 // back corrupt is repeated once: the fault may be in the answer, not in the object.
-func retryRead[T any](ctx context.Context, read func(context.Context) (T, error)) (T, error) {
+// The pauses are spread by what is read, which needs no random numbers.
+func retryRead[T any](ctx context.Context, name string, read func(context.Context) (T, error)) (T, error) {
 	backoff, corruptSeen := minReadBackoff, false
 	for attempt := 1; ; attempt++ {
 		v, err := read(ctx)
@@ -30,7 +32,7 @@ func retryRead[T any](ctx context.Context, read func(context.Context) (T, error)
 		case class != errs.Unavailable && class != errs.Exhausted && class != errs.Unknown:
 			return v, err
 		}
-		pause := max(errs.RetryAfter(err), backoff/2+rand.N(backoff/2))
+		pause := max(errs.RetryAfter(err), backoff/2+spread(name, attempt, backoff/2))
 		backoff = min(2*backoff, maxReadBackoff)
 		timer := time.NewTimer(pause)
 		select {
@@ -38,6 +40,48 @@ func retryRead[T any](ctx context.Context, read func(context.Context) (T, error)
 			timer.Stop()
 			return v, errs.In("give up at the caller's deadline", err)
 		case <-timer.C:
+		}
+	}
+}
+
+// spread returns a duration in [0, d) that depends on what is read and how often.
+func spread(name string, attempt int, d time.Duration) time.Duration {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(name)) // never fails
+	_, _ = h.Write([]byte{byte(attempt)})
+	return time.Duration(h.Sum64() % uint64(d))
+}
+
+// listAll calls fn with every object under prefix that sorts after start, until fn
+// returns false. A listing of many pages that breaks in a passing way goes on
+// behind the last object seen; only attempts without any progress are counted.
+// From a store that lists out of order fn may hear of an object twice.
+func listAll(ctx context.Context, store objstore.Store, prefix, start string, fn func(objstore.Info) bool) error {
+	after, inOrder := start, true
+	for {
+		progress := false
+		done, err := retryRead(ctx, prefix+after, func(ctx context.Context) (bool, error) {
+			for info, err := range store.List(ctx, prefix, after) {
+				if err != nil {
+					if progress {
+						return false, nil // go on from there with fresh attempts
+					}
+					return false, err
+				}
+				progress = true
+				inOrder = inOrder && info.Key > after
+				after = info.Key
+				if !fn(info) {
+					return true, nil
+				}
+			}
+			return true, nil
+		})
+		if done || err != nil {
+			return err
+		}
+		if !inOrder {
+			after, inOrder = start, true
 		}
 	}
 }
