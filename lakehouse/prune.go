@@ -112,18 +112,18 @@ func (f *parquetFile) groupStats(group, column int) segments.ColumnStats {
 		return segments.ColumnStats{}
 	}
 	physical := parquet.Type(chunk.Type)
-	stats.Min = boundOf(field.Type, physical, s.MinValue)
-	stats.Max = boundOf(field.Type, physical, s.MaxValue)
+	stats.Min = icebergBound(field.Type, physical, s.MinValue)
+	stats.Max = icebergBound(field.Type, physical, s.MaxValue)
 	if s.MinValue == nil || s.MaxValue == nil {
 		stats.Min, stats.Max = nil, nil
 	}
 	return stats
 }
 
-// boundOf turns a plain-encoded Parquet statistic into an Iceberg single-value
+// icebergBound turns a plain-encoded Parquet statistic into an Iceberg single-value
 // binary; nil when it is missing or malformed. The deprecated min and max of old
 // writers, whose order is undefined for many types, are never used.
-func boundOf(t segments.Type, physical parquet.Type, b []byte) []byte {
+func icebergBound(t segments.Type, physical parquet.Type, b []byte) []byte {
 	if b == nil {
 		return nil
 	}

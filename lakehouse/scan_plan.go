@@ -8,6 +8,7 @@ import (
 	"sort"
 
 	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
 
 	"github.com/firn-data/firn/internal/errs"
 	"github.com/firn-data/firn/internal/objstore"
@@ -221,9 +222,9 @@ func (p *scanPlan) decode(ctx context.Context, unit *scanUnit, emit func(scanPie
 			return err
 		}
 		n := rec.NumRows()
-		piece, err := p.piece(ctx, unit, rec, row)
+		piece, err := p.piece(unit, rec, row)
 		if err != nil {
-			return errs.In("read data file "+f.data.Key, err)
+			return err
 		}
 		row += n
 		if piece.batch.Rows == nil {
@@ -237,7 +238,7 @@ func (p *scanPlan) decode(ctx context.Context, unit *scanUnit, emit func(scanPie
 
 // piece turns a decoded batch, whose first row is row of the file, into what
 // the consumer gets.
-func (p *scanPlan) piece(ctx context.Context, unit *scanUnit, rec arrow.RecordBatch, row int64) (scanPiece, error) {
+func (p *scanPlan) piece(unit *scanUnit, rec arrow.RecordBatch, row int64) (scanPiece, error) {
 	f, set := unit.file, unit.set()
 	piece := scanPiece{batch: ScanBatch{Bucket: f.data.Bucket}}
 	if p.withOffsets {
@@ -252,14 +253,14 @@ func (p *scanPlan) piece(ctx context.Context, unit *scanUnit, rec arrow.RecordBa
 		piece.first, piece.next = piece.batch.Offsets[0], piece.batch.Offsets[hi-lo-1]+1
 	}
 	rec, err := segments.Project(rec, set.from, set.to)
-	if err != nil {
-		return scanPiece{}, err
+	if err != nil { // every schema of the table can be projected: the file has another one
+		return scanPiece{}, corruptFile(f.data.Key, err)
 	}
 	if p.filter == nil || unit.exact {
 		piece.batch.Rows = rec
 		return piece, nil
 	}
-	err = p.applyFilter(ctx, rec, &piece.batch)
+	err = p.applyFilter(rec, &piece.batch)
 	return piece, err
 }
 
@@ -296,6 +297,29 @@ func expandRuns(runs []Run, row, n int64) (offsets, timestamps []int64) {
 
 // applyFilter drops the rows that the filter does not keep, and the columns
 // that only it reads.
-func (p *scanPlan) applyFilter(ctx context.Context, rec arrow.RecordBatch, batch *ScanBatch) error {
+func (p *scanPlan) applyFilter(rec arrow.RecordBatch, batch *ScanBatch) error {
+	kept, err := p.filter.Rows(rec)
+	if err != nil {
+		return errs.In("filter rows", err)
+	}
+	// The wanted columns stand first.
+	wanted := array.NewRecordBatch(p.wanted.Arrow(), rec.Columns()[:len(p.wanted.Fields)], rec.NumRows())
+	switch {
+	case int64(len(kept)) == rec.NumRows():
+		batch.Rows = wanted
+		return nil
+	case len(kept) == 0:
+		batch.Rows = wanted.NewSlice(0, 0)
+	default:
+		if batch.Rows, err = segments.Take(wanted, kept); err != nil {
+			return errs.In("filter rows", err)
+		}
+	}
+	if p.withOffsets {
+		for i, row := range kept { // in place: kept ascends
+			batch.Offsets[i], batch.Timestamps[i] = batch.Offsets[row], batch.Timestamps[row]
+		}
+		batch.Offsets, batch.Timestamps = batch.Offsets[:len(kept)], batch.Timestamps[:len(kept)]
+	}
 	return nil
 }

@@ -382,6 +382,7 @@ func TestStoppingAScanEarlyEndsIt(t *testing.T) {
 		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
 	var last error
 	for _, err := range x.snapshot().Scan(ctx, ScanOptions{Files: x.files}) {
 		cancel()
