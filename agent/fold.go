@@ -1,0 +1,247 @@
+package agent
+
+import (
+	"context"
+	"io"
+	"sort"
+	"sync"
+	"time"
+
+	"github.com/firn-data/firn/internal/errs"
+	"github.com/firn-data/firn/lakehouse"
+	"github.com/firn-data/firn/metastore"
+)
+
+// folder decides when tables are folded, compacted and expired, and does it with
+// a bounded number of workers. Safety lies in the lake's commit rule, not here.
+type folder struct {
+	n    *incarnation
+	kick chan struct{}
+
+	mu   sync.Mutex
+	busy map[uint64]bool
+}
+
+const (
+	foldTick         = 250 * time.Millisecond // how often tables are looked at
+	maintenanceEvery = 16                     // folds of a table between looks for files to join
+	foldAttempts     = 5                      // conflicts before a fold gives the error back
+)
+
+func newFolder(n *incarnation) *folder {
+	return &folder{n: n, kick: make(chan struct{}, 1), busy: map[uint64]bool{}}
+}
+
+func (f *folder) wake() {
+	select {
+	case f.kick <- struct{}{}:
+	default:
+	}
+}
+
+// run folds due tables until ctx ends.
+func (f *folder) run(ctx context.Context) {
+	tick := time.NewTicker(foldTick)
+	defer tick.Stop()
+	workers := make(chan struct{}, f.n.agent.cfg.FoldWorkers)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for {
+		urgent := false
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-f.kick:
+			urgent = true
+		}
+		for _, due := range f.due(urgent) {
+			select {
+			case <-ctx.Done():
+				return
+			case workers <- struct{}{}:
+			}
+			wg.Add(1)
+			go func() {
+				defer func() { <-workers; f.done(due.ID); wg.Done() }()
+				f.background(ctx, due)
+			}()
+		}
+	}
+}
+
+// due lists the tables to fold, the fullest first. Under pressure every table
+// with live rows is due.
+func (f *folder) due(urgent bool) []*metastore.Table {
+	now := f.n.agent.clock()
+	state := f.n.agent.meta.State()
+	type candidate struct {
+		def   *metastore.Table
+		bytes int64
+	}
+	var list []candidate
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, t := range f.n.allTables() {
+		if f.busy[t.id] || t.oldest.Load() == 0 {
+			continue
+		}
+		def, ok := state.Table(t.id)
+		if !ok || (!urgent && !t.foldDue(def, now)) {
+			continue
+		}
+		f.busy[t.id] = true
+		list = append(list, candidate{def, t.unfolded.Load()})
+	}
+	sort.Slice(list, func(i, j int) bool { return list[i].bytes > list[j].bytes })
+	out := make([]*metastore.Table, len(list))
+	for i, c := range list {
+		out[i] = c.def
+	}
+	return out
+}
+
+func (f *folder) done(id uint64) {
+	f.mu.Lock()
+	delete(f.busy, id)
+	f.mu.Unlock()
+}
+
+func (f *folder) background(ctx context.Context, def *metastore.Table) {
+	res, err := f.n.fold(ctx, def)
+	if err != nil {
+		if ctx.Err() == nil {
+			f.n.logger.Warn("fold failed; it is tried again", "table", def.Database+"."+def.Name, "error", err)
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Second):
+			}
+		}
+		return
+	}
+	f.n.logger.Debug("folded", "table", def.Database+"."+def.Name, "rows", res.Rows, "files", res.Files)
+	if t := f.n.lookupTable(def.ID); t != nil && t.folds.Load()%maintenanceEvery == 0 {
+		f.n.maintain(ctx, def)
+	}
+}
+
+// fold moves a table's durable live rows into the lake and returns when the
+// commit is known. Nothing to fold is no error.
+func (n *incarnation) fold(ctx context.Context, def *metastore.Table) (lakehouse.FoldResult, error) {
+	t, err := n.tableFor(def)
+	if err != nil {
+		return lakehouse.FoldResult{}, err
+	}
+	t.foldMu.Lock()
+	defer t.foldMu.Unlock()
+	for attempt := 1; ; attempt++ {
+		res, err := n.foldOnce(ctx, t, def)
+		if !errs.Is(err, errs.Conflict) || attempt == foldAttempts {
+			return res, err
+		}
+		// The lake moved: take over what it holds and fold the rest.
+		t.synced.Store(false)
+	}
+}
+
+func (n *incarnation) foldOnce(ctx context.Context, t *table, def *metastore.Table) (lakehouse.FoldResult, error) {
+	start := n.agent.clock()
+	lakeDef := n.agent.lakeDef(def)
+	if err := n.syncLake(ctx, t, lakeDef); err != nil {
+		return lakehouse.FoldResult{}, err
+	}
+	p := &readPlan{def: def, lake: lakeDef, refs: n.refs}
+	defer p.close()
+	in := n.foldInput(t, p)
+	if len(in.Buckets) == 0 {
+		snap, err := n.agent.loadLake(ctx, lakeDef)
+		if err != nil {
+			return lakehouse.FoldResult{}, err
+		}
+		return lakehouse.FoldResult{SnapshotID: snap.ID}, nil
+	}
+	res, err := n.agent.lake.Fold(ctx, lakeDef, in)
+	if err != nil {
+		return res, err
+	}
+	snap, err := n.agent.loadLake(ctx, lakeDef)
+	if err != nil {
+		return res, err
+	}
+	n.adopt(t, snap)
+	t.folds.Add(1)
+	t.lastFold.Store(n.agent.clock().UnixNano())
+	n.agent.metrics.folded(res, n.agent.clock().Sub(start))
+	n.checkpoints.soon()
+	return res, nil
+}
+
+// foldInput freezes what is durable now: for each bucket the range from its
+// lake offset to its high watermark, and the segments that hold it.
+func (n *incarnation) foldInput(t *table, p *readPlan) lakehouse.FoldInput {
+	var in lakehouse.FoldInput
+	whole := projection{out: p.def.Current(), read: p.def.Current()}
+	n.publishMu.RLock()
+	defer n.publishMu.RUnlock()
+	for i, b := range t.buckets {
+		v := b.view()
+		if v.hw == v.lake {
+			continue
+		}
+		for _, s := range v.live {
+			n.refs.pin(s.ref.Object, 1)
+			p.pinned = append(p.pinned, s.ref.Object)
+		}
+		in.Buckets = append(in.Buckets, lakehouse.BucketFold{
+			Bucket: int32(i), From: v.lake, To: v.hw, Generation: v.gen, //nolint:gosec // at most 4096 buckets
+			Next: n.foldSource(p.def, whole, v),
+		})
+	}
+	return in
+}
+
+// foldSource yields a bucket's live rows in offset order, then io.EOF. The fold
+// releases what it gets, so shared batches are retained for it.
+func (n *incarnation) foldSource(def *metastore.Table, whole projection, v view) func(context.Context) (lakehouse.FoldBatch, error) {
+	next, at := 0, v.lake
+	return func(ctx context.Context) (lakehouse.FoldBatch, error) {
+		for next < len(v.live) {
+			s := v.live[next]
+			next++
+			if s.end() <= at {
+				continue
+			}
+			rec, err := n.readLive(ctx, def, s, whole, at, v.hw)
+			if err != nil {
+				return lakehouse.FoldBatch{}, err
+			}
+			base := at
+			at = s.end()
+			rec.Retain()
+			return lakehouse.FoldBatch{Rows: rec, BaseOffset: base, Timestamp: s.ref.Timestamp}, nil
+		}
+		return lakehouse.FoldBatch{}, io.EOF
+	}
+}
+
+// maintain joins small files, expires snapshots and applies retention; each is
+// its own commit, and a failure of one is only logged: the next round tries again.
+func (n *incarnation) maintain(ctx context.Context, def *metastore.Table) {
+	t, err := n.tableFor(def)
+	if err != nil {
+		return
+	}
+	steps := []struct {
+		name string
+		run  func() error
+	}{
+		{"compact", func() error { _, err := n.compact(ctx, def, 0); return err }},
+		{"retention", func() error { return n.retain(ctx, t, def) }},
+		{"expire", func() error { _, err := n.expire(ctx, def, 0, 0); return err }},
+	}
+	for _, s := range steps {
+		if err := s.run(); err != nil && ctx.Err() == nil {
+			n.logger.Warn("lake maintenance failed; it is tried again", "step", s.name, "table", def.Database+"."+def.Name, "error", err)
+		}
+	}
+}

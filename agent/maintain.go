@@ -1,0 +1,118 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"github.com/firn-data/firn/lakehouse"
+	"github.com/firn-data/firn/metastore"
+)
+
+// foldForLoad makes sure that what was acknowledged before the call is in the
+// lake, folding at most once in min_fold_interval: a load in between waits for
+// the interval's end and shares that fold with every other one that waits.
+func (n *incarnation) foldForLoad(ctx context.Context, def *metastore.Table) error {
+	t, err := n.tableFor(def)
+	if err != nil {
+		return err
+	}
+	if err := n.confirmLease(ctx); err != nil {
+		return err
+	}
+	for _, b := range t.buckets {
+		if !n.owned[b.slot].Load() {
+			return n.notOwner(def, b)
+		}
+	}
+	targets := make([]int64, len(t.buckets))
+	for i, b := range t.buckets {
+		targets[i] = b.view().hw
+	}
+	for !t.foldedTo(targets) {
+		wait := time.Until(time.Unix(0, t.lastFold.Load()).Add(def.MinFoldInterval()))
+		if wait > 0 {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(wait):
+			}
+			if t.foldedTo(targets) {
+				return nil
+			}
+		}
+		if _, err := n.fold(ctx, def); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// foldedTo reports whether every bucket's lake offset reached its target.
+func (t *table) foldedTo(targets []int64) bool {
+	for i, b := range t.buckets {
+		if b.view().lake < targets[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// compact joins small lake files, in turn with folds. targetBytes 0 means the table's own size.
+func (n *incarnation) compact(ctx context.Context, def *metastore.Table, targetBytes int64) (lakehouse.CompactResult, error) {
+	t, err := n.tableFor(def)
+	if err != nil {
+		return lakehouse.CompactResult{}, err
+	}
+	t.foldMu.Lock()
+	defer t.foldMu.Unlock()
+	lakeDef := n.agent.lakeDef(def)
+	if err := n.syncLake(ctx, t, lakeDef); err != nil {
+		return lakehouse.CompactResult{}, err
+	}
+	res, err := n.agent.lake.Compact(ctx, lakeDef, lakehouse.CompactOptions{TargetFileBytes: targetBytes})
+	if err != nil {
+		return res, err
+	}
+	return res, n.readopt(ctx, t, lakeDef)
+}
+
+// readopt takes over the generations that a lake commit raised.
+func (n *incarnation) readopt(ctx context.Context, t *table, lakeDef lakehouse.TableDef) error {
+	snap, err := n.agent.loadLake(ctx, lakeDef)
+	if err != nil {
+		return err
+	}
+	n.adopt(t, snap)
+	return nil
+}
+
+// retain drops the files whose rows are all older than the table's retention.
+func (n *incarnation) retain(ctx context.Context, t *table, def *metastore.Table) error {
+	if def.Retention() == 0 {
+		return nil
+	}
+	t.foldMu.Lock()
+	defer t.foldMu.Unlock()
+	lakeDef := n.agent.lakeDef(def)
+	if _, err := n.agent.lake.Retain(ctx, lakeDef); err != nil {
+		return err
+	}
+	return n.readopt(ctx, t, lakeDef)
+}
+
+// expire removes old Iceberg snapshots and the files that only they held; zero
+// values mean the table's own settings.
+func (n *incarnation) expire(ctx context.Context, def *metastore.Table, keepLast int, olderThan time.Duration) (lakehouse.ExpireResult, error) {
+	t, err := n.tableFor(def)
+	if err != nil {
+		return lakehouse.ExpireResult{}, err
+	}
+	t.foldMu.Lock()
+	defer t.foldMu.Unlock()
+	lakeDef := n.agent.lakeDef(def)
+	res, err := n.agent.lake.Expire(ctx, lakeDef, lakehouse.ExpireOptions{KeepLast: keepLast, OlderThan: olderThan})
+	if err != nil {
+		return res, err
+	}
+	return res, n.readopt(ctx, t, lakeDef)
+}

@@ -1,0 +1,182 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+
+	"google.golang.org/genproto/googleapis/api/annotations"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/firn-data/firn/api/jsonwire"
+	"github.com/firn-data/firn/internal/errs"
+)
+
+// method is one unary control method, as the REST bridge calls it.
+type method struct {
+	newRequest func() proto.Message
+	call       func(context.Context, proto.Message) (proto.Message, error)
+}
+
+// unary adapts a typed method.
+func unary[Req, Res any, PReq interface {
+	*Req
+	proto.Message
+}, PRes interface {
+	*Res
+	proto.Message
+}](f func(context.Context, PReq) (PRes, error)) method {
+	return method{
+		newRequest: func() proto.Message { return PReq(new(Req)) },
+		call: func(ctx context.Context, m proto.Message) (proto.Message, error) {
+			res, err := f(ctx, m.(PReq))
+			if err != nil {
+				return nil, err
+			}
+			return res, nil
+		},
+	}
+}
+
+// registerREST mounts the REST route of each method that has a
+// google.api.http annotation, so that REST and Connect share one definition.
+func registerREST(mux *http.ServeMux, service protoreflect.ServiceDescriptor, methods map[string]method) {
+	all := service.Methods()
+	for i := range all.Len() {
+		m := all.Get(i)
+		impl, ok := methods[string(m.Name())]
+		rule, _ := proto.GetExtension(m.Options(), annotations.E_Http).(*annotations.HttpRule)
+		if !ok || rule == nil {
+			continue
+		}
+		verb, path := rulePath(rule)
+		if verb == "" {
+			continue
+		}
+		mux.Handle(verb+" "+path, &restRoute{rule: rule, path: path, impl: impl})
+	}
+}
+
+func rulePath(r *annotations.HttpRule) (verb, path string) {
+	switch p := r.Pattern.(type) {
+	case *annotations.HttpRule_Get:
+		return http.MethodGet, p.Get
+	case *annotations.HttpRule_Post:
+		return http.MethodPost, p.Post
+	case *annotations.HttpRule_Patch:
+		return http.MethodPatch, p.Patch
+	case *annotations.HttpRule_Delete:
+		return http.MethodDelete, p.Delete
+	case *annotations.HttpRule_Put:
+		return http.MethodPut, p.Put
+	}
+	return "", ""
+}
+
+// restRoute turns path, query and JSON body into a request message.
+type restRoute struct {
+	rule *annotations.HttpRule
+	path string
+	impl method
+}
+
+const maxControlBytes = 4 << 20 // a control request's body
+
+// ServeHTTP implements http.Handler.
+func (r *restRoute) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	msg := r.impl.newRequest()
+	if err := r.fill(msg, req); err != nil {
+		writeError(w, err)
+		return
+	}
+	res, err := r.impl.call(req.Context(), msg)
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	body, err := jsonwire.Codec{}.Marshal(res)
+	if err != nil {
+		writeError(w, errs.Wrap(errs.Internal, "encode answer", err))
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(append(body, '\n'))
+}
+
+func (r *restRoute) fill(msg proto.Message, req *http.Request) error {
+	if r.rule.Body == "*" {
+		if err := readControlBody(msg, req); err != nil {
+			return err
+		}
+	}
+	fields := map[string]any{}
+	refl := msg.ProtoReflect().Descriptor().Fields()
+	for name, values := range req.URL.Query() {
+		fd := refl.ByTextName(name)
+		if fd == nil || fd.IsMap() || fd.Message() != nil {
+			return errs.New(errs.Invalid, "query parameter %q is not known on this route", name)
+		}
+		value, err := queryValue(fd, values)
+		if err != nil {
+			return err
+		}
+		fields[name] = value
+	}
+	for _, part := range strings.Split(r.path, "/") {
+		if name, ok := strings.CutPrefix(part, "{"); ok {
+			name = strings.TrimSuffix(name, "}")
+			fields[name] = req.PathValue(name)
+		}
+	}
+	raw, err := json.Marshal(fields)
+	if err != nil {
+		return errs.Wrap(errs.Invalid, "read request", err)
+	}
+	overlay := msg.ProtoReflect().New().Interface()
+	if err := jsonwire.Unmarshal(raw, overlay); err != nil {
+		return errs.Wrap(errs.Invalid, "read request", err)
+	}
+	proto.Merge(msg, overlay)
+	return nil
+}
+
+func readControlBody(msg proto.Message, req *http.Request) error {
+	if ct := req.Header.Get("Content-Type"); ct != "" {
+		media, _, err := mime.ParseMediaType(ct)
+		if err != nil || (media != "application/json" && media != "application/x-www-form-urlencoded") {
+			return errs.New(errs.Unsupported, "content type %q: this route takes application/json", ct)
+		}
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(nil, req.Body, maxControlBytes))
+	if err != nil {
+		return errs.New(errs.TooLarge, "the body is larger than %d bytes, the limit of control requests", maxControlBytes)
+	}
+	if err := jsonwire.Unmarshal(body, msg); err != nil {
+		return errs.Wrap(errs.Invalid, "read JSON body", err)
+	}
+	return nil
+}
+
+// queryValue returns a JSON value for a field out of its query parameters.
+func queryValue(fd protoreflect.FieldDescriptor, values []string) (any, error) {
+	if fd.IsList() {
+		return values, nil
+	}
+	if len(values) != 1 {
+		return nil, errs.New(errs.Invalid, "query parameter %q is given %d times", fd.Name(), len(values))
+	}
+	if fd.Kind() != protoreflect.BoolKind {
+		return values[0], nil
+	}
+	switch values[0] {
+	case "true", "1", "":
+		return true, nil
+	case "false", "0":
+		return false, nil
+	}
+	return nil, errs.New(errs.Invalid, "query parameter %q is %q: must be true or false", fd.Name(), values[0])
+}

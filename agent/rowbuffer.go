@@ -1,0 +1,99 @@
+package agent
+
+import (
+	"sync"
+
+	"github.com/apache/arrow-go/v18/arrow"
+
+	"github.com/firn-data/firn/segments"
+	"github.com/firn-data/firn/wal"
+)
+
+type segmentKey struct {
+	object wal.ObjectID
+	index  int32
+}
+
+// rowBuffer keeps the newest live segments decoded, up to a number of bytes:
+// tail readers and folds usually find their rows here. It is a hint; the store
+// has everything. The oldest segment leaves first, as it is the next to be folded.
+type rowBuffer struct {
+	mu       sync.Mutex
+	maxBytes int64
+	bytes    int64
+	rows     map[segmentKey]bufferedRows
+	order    []segmentKey // oldest first; keys may be gone already
+}
+
+// bufferedRows is a segment's rows as they came in, joined at first use.
+type bufferedRows struct {
+	batches []arrow.RecordBatch
+	bytes   int64
+}
+
+func newRowBuffer(maxBytes int64) *rowBuffer {
+	return &rowBuffer{maxBytes: maxBytes, rows: map[segmentKey]bufferedRows{}}
+}
+
+func (r *rowBuffer) put(key segmentKey, batches []arrow.RecordBatch, bytes int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if bytes > r.maxBytes/4 {
+		return
+	}
+	if _, ok := r.rows[key]; ok {
+		return
+	}
+	r.rows[key] = bufferedRows{batches, bytes}
+	r.order = append(r.order, key)
+	r.bytes += bytes
+	for r.bytes > r.maxBytes && len(r.order) > 0 {
+		r.remove(r.order[0])
+		r.order = r.order[1:]
+	}
+}
+
+func (r *rowBuffer) get(key segmentKey) (arrow.RecordBatch, bool) {
+	r.mu.Lock()
+	b, ok := r.rows[key]
+	r.mu.Unlock()
+	if !ok || len(b.batches) == 0 {
+		return nil, false
+	}
+	if len(b.batches) == 1 {
+		return b.batches[0], true
+	}
+	joined, err := segments.Concat(b.batches)
+	if err != nil {
+		return nil, false // the store has the rows too
+	}
+	r.mu.Lock()
+	if _, still := r.rows[key]; still {
+		r.rows[key] = bufferedRows{[]arrow.RecordBatch{joined}, b.bytes}
+	}
+	r.mu.Unlock()
+	return joined, true
+}
+
+// drop forgets segments that are not live any more.
+func (r *rowBuffer) drop(segs []*liveSegment) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range segs {
+		r.remove(segmentKey{s.ref.Object, s.ref.Index})
+	}
+	// Keys of dropped segments are at the front as a rule; trim them so that order stays short.
+	for len(r.order) > 0 {
+		if _, ok := r.rows[r.order[0]]; ok {
+			break
+		}
+		r.order = r.order[1:]
+	}
+}
+
+func (r *rowBuffer) remove(key segmentKey) {
+	if b, ok := r.rows[key]; ok {
+		r.bytes -= b.bytes
+		delete(r.rows, key)
+	}
+}

@@ -1,0 +1,421 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/firn-data/firn/internal/errs"
+	"github.com/firn-data/firn/metastore"
+	"github.com/firn-data/firn/segments"
+	"github.com/firn-data/firn/segments/rows"
+)
+
+// rowsRequest is a parsed POST …/rows.
+type rowsRequest struct {
+	table    *metastore.Table
+	schema   *segments.Schema
+	decode   rows.DecodeOptions
+	producer *Producer
+	stream   bool
+}
+
+var rowsParams = map[string]bool{
+	"op": true, "columns": true, "on_error": true, "unknown": true, "envelope": true,
+	"producer_id": true, "first_sequence": true, "acked_below": true, "stream": true,
+}
+
+// parseRowsRequest reads the parameters and headers of an append.
+func (a *Agent) parseRowsRequest(r *http.Request) (*rowsRequest, error) {
+	q := r.URL.Query()
+	for name := range q {
+		if !rowsParams[name] {
+			return nil, errs.New(errs.Invalid, "query parameter %q is not known on this route", name)
+		}
+	}
+	def, err := a.tableOf(r)
+	if err != nil {
+		return nil, err
+	}
+	req := &rowsRequest{table: def, schema: def.Current()}
+	if err := checkOp(def, q); err != nil {
+		return nil, err
+	}
+	req.decode = rows.DecodeOptions{Schema: req.schema, ChunkRows: 64 << 10, ChunkBytes: 4 << 20}
+	if req.decode.SkipBadRows, err = choice(q, "on_error", "reject", "skip"); err != nil {
+		return nil, err
+	}
+	if req.decode.IgnoreUnknown, err = choice(q, "unknown", "reject", "ignore"); err != nil {
+		return nil, err
+	}
+	if req.stream, err = choice(q, "stream", "false", "true"); err != nil {
+		return nil, err
+	}
+	if err := req.parseMedia(r); err != nil {
+		return nil, err
+	}
+	req.producer, err = parseProducer(q, r.Header.Get("Idempotency-Key"))
+	if err != nil {
+		return nil, err
+	}
+	if req.stream && req.producer != nil && req.producer.Idempotency {
+		return nil, errs.New(errs.Invalid, "an endless body cannot be repeated: use producer_id instead of Idempotency-Key with stream=true")
+	}
+	if req.stream {
+		req.decode.MaxDelay = 100 * time.Millisecond
+	} else {
+		req.decode.MaxBytes = a.cfg.MaxRequestBytes
+		req.decode.MaxDecodedBytes = 2 * a.cfg.MaxRequestBytes
+	}
+	return req, nil
+}
+
+func (r *rowsRequest) parseMedia(req *http.Request) error {
+	ct := req.Header.Get("Content-Type")
+	if strings.HasPrefix(ct, "application/x-www-form-urlencoded") {
+		ct = "" // what curl sends with --data and no header of its own
+	}
+	format, ok := rows.FormatFromContentType(ct)
+	if !ok {
+		e := errs.New(errs.Unsupported, "content type %q: rows are taken as %s", ct, strings.Join(rows.ContentTypes(), ", "))
+		e.Details = []any{map[string]any{"accepted": rows.ContentTypes()}}
+		return e
+	}
+	r.decode.Format = format
+	switch enc := strings.ToLower(strings.TrimSpace(req.Header.Get("Content-Encoding"))); enc {
+	case "", "identity", "gzip", "zstd":
+		r.decode.Compression = enc
+	default:
+		e := errs.New(errs.Unsupported, "content encoding %q: bodies are taken plain, gzip or zstd", enc)
+		e.Details = []any{map[string]any{"accepted": []string{"identity", "gzip", "zstd"}}}
+		return e
+	}
+	return nil
+}
+
+func checkOp(def *metastore.Table, q url.Values) error {
+	switch op := q.Get("op"); op {
+	case "", "append":
+	case "upsert", "delete":
+		return errs.New(errs.Invalid, "op=%s needs a primary key: table %s.%s is a log table, which takes op=append", op, def.Database, def.Name)
+	default:
+		return errs.New(errs.Invalid, "op %q: must be append, upsert or delete", op)
+	}
+	if q.Has("columns") {
+		return errs.New(errs.Invalid, "columns= is a partial update and needs a primary key: table %s.%s is a log table", def.Database, def.Name)
+	}
+	if e := q.Get("envelope"); e != "" {
+		return errs.New(errs.Invalid, "envelope=%s needs a primary key: table %s.%s is a log table", e, def.Database, def.Name)
+	}
+	return nil
+}
+
+// choice reads a parameter with two values and reports whether it has the second.
+func choice(q url.Values, name, no, yes string) (bool, error) {
+	switch v := q.Get(name); v {
+	case "", no:
+		return false, nil
+	case yes:
+		return true, nil
+	default:
+		return false, errs.New(errs.Invalid, "%s is %q: must be %s or %s", name, v, no, yes)
+	}
+}
+
+func parseProducer(q url.Values, idempotencyKey string) (*Producer, error) {
+	id := q.Get("producer_id")
+	switch {
+	case id == "" && (q.Has("first_sequence") || q.Has("acked_below")):
+		return nil, errs.New(errs.Invalid, "first_sequence and acked_below need producer_id")
+	case id != "" && idempotencyKey != "":
+		return nil, errs.New(errs.Invalid, "give producer_id or an Idempotency-Key, not both")
+	case id == "" && idempotencyKey == "":
+		return nil, nil
+	case id == "":
+		if len(idempotencyKey) > 255 {
+			return nil, errs.New(errs.Invalid, "Idempotency-Key has %d bytes, the limit is 255", len(idempotencyKey))
+		}
+		return &Producer{ID: idempotencyKey, Idempotency: true}, nil
+	}
+	first, err := sequenceParam(q, "first_sequence", -1)
+	if err != nil {
+		return nil, err
+	}
+	if first < 0 {
+		return nil, errs.New(errs.Invalid, "producer_id needs first_sequence, the sequence of the body's first row")
+	}
+	acked, err := sequenceParam(q, "acked_below", first)
+	if err != nil {
+		return nil, err
+	}
+	return &Producer{ID: id, FirstSequence: first, AckedBelow: acked}, nil
+}
+
+func sequenceParam(q url.Values, name string, def int64) (int64, error) {
+	if !q.Has(name) {
+		return def, nil
+	}
+	v, err := strconv.ParseInt(q.Get(name), 10, 64)
+	if err != nil || v < 0 {
+		return 0, errs.New(errs.Invalid, "%s is %q: must be a whole number from 0", name, q.Get(name))
+	}
+	return v, nil
+}
+
+// rowsAnswer is the body of a 200.
+type rowsAnswer struct {
+	Rows      int64           `json:"rows"`
+	Skipped   int64           `json:"skipped"`
+	Rejected  int64           `json:"rejected"`
+	Errors    []rows.RowError `json:"errors"`
+	Buckets   []bucketAnswer  `json:"buckets"`
+	Duplicate bool            `json:"duplicate,omitempty"`
+}
+
+type bucketAnswer struct {
+	Bucket     int32 `json:"bucket"`
+	BaseOffset int64 `json:"base_offset"`
+	Count      int64 `json:"count"`
+	EndOffset  int64 `json:"end_offset"`
+}
+
+// add folds the result of one chunk into the answer.
+func (a *rowsAnswer) add(res AppendResult) {
+	a.Rows += res.Rows
+	a.Skipped += res.Skipped
+	a.Duplicate = res.Duplicate
+	for _, b := range res.Buckets {
+		i := sort.Search(len(a.Buckets), func(i int) bool { return a.Buckets[i].Bucket >= b.Bucket })
+		if i < len(a.Buckets) && a.Buckets[i].Bucket == b.Bucket {
+			a.Buckets[i].Count += b.Count
+			a.Buckets[i].EndOffset = b.EndOffset
+			continue
+		}
+		a.Buckets = append(a.Buckets, bucketAnswer{})
+		copy(a.Buckets[i+1:], a.Buckets[i:])
+		a.Buckets[i] = bucketAnswer{b.Bucket, b.BaseOffset, b.Count, b.EndOffset}
+	}
+}
+
+func (a *rowsAnswer) reject(d rows.Decoder) {
+	a.Rejected, a.Errors = d.Rejected()
+	if a.Errors == nil {
+		a.Errors = []rows.RowError{}
+	}
+}
+
+// handleRows serves POST …/rows.
+func (a *Agent) handleRows(w http.ResponseWriter, r *http.Request) {
+	req, err := a.parseRowsRequest(r)
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	if req.stream {
+		a.appendEndless(w, r, req)
+		return
+	}
+	if err := a.checkLength(r, req); err != nil {
+		writeError(w, err)
+		return
+	}
+	release, err := a.bodyBudget(r.Context(), r.ContentLength, req.decode.Compression)
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	defer release()
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
+	answer, err := a.appendBody(r.Context(), r.Body, req)
+	if err != nil {
+		a.metrics.rowsRejected.Add(float64(answer.Rejected))
+		writeError(w, err)
+		return
+	}
+	a.metrics.rowsRejected.Add(float64(answer.Rejected))
+	writeJSON(w, http.StatusOK, answer)
+}
+
+const bodyTimeout = 5 * time.Minute // longest time for a bounded body to arrive
+
+func (a *Agent) checkLength(r *http.Request, req *rowsRequest) error {
+	if r.ContentLength > a.cfg.MaxRequestBytes {
+		e := errs.New(errs.TooLarge, "the body has %d bytes, max_request_bytes is %d: send smaller requests, or stream=true", r.ContentLength, a.cfg.MaxRequestBytes)
+		e.Details = []any{map[string]any{"limit": a.cfg.MaxRequestBytes}}
+		return e
+	}
+	return nil
+}
+
+// bodyBudget bounds the memory of bodies that are decoded at once.
+func (a *Agent) bodyBudget(ctx context.Context, length int64, compression string) (func(), error) {
+	weight := length
+	if length < 0 {
+		weight = a.cfg.MaxRequestBytes
+	} else if compression != "" && compression != "identity" {
+		weight = length * 8
+	}
+	weight = min(max(weight, 64<<10), a.cfg.MaxRequestBytes)
+	wait, cancel := context.WithTimeout(ctx, backpressureWait)
+	defer cancel()
+	if err := a.bodies.Acquire(wait, weight); err != nil {
+		e := errs.New(errs.Exhausted, "the limit max_requests (%d bodies of max_request_bytes at once) is reached; slow down and retry", a.cfg.MaxRequests)
+		e.RetryAfter = time.Second
+		return nil, e
+	}
+	return func() { a.bodies.Release(weight) }, nil
+}
+
+// appendBody decodes a bounded body whole, then applies it: one atomic batch a bucket.
+func (a *Agent) appendBody(ctx context.Context, body io.Reader, req *rowsRequest) (rowsAnswer, error) {
+	answer := rowsAnswer{Errors: []rows.RowError{}, Buckets: []bucketAnswer{}}
+	dec, err := rows.NewDecoder(body, req.decode)
+	if err != nil {
+		return answer, err
+	}
+	defer func() { _ = dec.Close() }()
+	var chunks []rows.Chunk
+	for {
+		c, err := dec.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			answer.reject(dec)
+			return answer, err
+		}
+		chunks = append(chunks, c)
+	}
+	answer.reject(dec)
+	n, err := a.owner()
+	if err != nil {
+		return answer, err
+	}
+	res, err := n.Append(ctx, AppendRequest{Table: req.table, Schema: req.schema, Chunks: chunks, BodyRows: dec.Rows(), Producer: req.producer})
+	if err != nil {
+		return answer, err
+	}
+	answer.add(res)
+	return answer, nil
+}
+
+const endlessInFlight = 8 // chunks of an endless body that wait for durability at once
+
+// appendEndless applies a body of any length in order, chunk by chunk, in
+// bounded memory. The answer tells what was applied, also when it stopped early.
+func (a *Agent) appendEndless(w http.ResponseWriter, r *http.Request, req *rowsRequest) {
+	answer := rowsAnswer{Errors: []rows.RowError{}, Buckets: []bucketAnswer{}}
+	dec, err := rows.NewDecoder(r.Body, req.decode)
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	defer func() { _ = dec.Close() }()
+	stopped, err := a.pump(r.Context(), dec, req, &answer)
+	answer.reject(dec)
+	a.metrics.rowsRejected.Add(float64(answer.Rejected))
+	if err == nil {
+		writeJSON(w, http.StatusOK, answer)
+		return
+	}
+	stop := struct {
+		rowsAnswer
+		errorBody
+		StoppedAtRow int64 `json:"stopped_at_row"`
+	}{answer, bodyOf(err), stopped}
+	f := faceOf(err)
+	if d := retryHint(err, f.status); d > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(d.Seconds())+1))
+	}
+	writeJSON(w, f.status, stop)
+}
+
+// pump moves chunks from the decoder to the WAL, some ahead of their
+// acknowledgement, and returns the first body row that was not acknowledged.
+func (a *Agent) pump(ctx context.Context, dec rows.Decoder, req *rowsRequest, answer *rowsAnswer) (int64, error) {
+	type flying struct {
+		p   *pendingAppend
+		end int64
+	}
+	var window []flying
+	var acked int64
+	land := func() error {
+		first := window[0]
+		window = window[1:]
+		res, err := first.p.await(ctx)
+		if err == nil {
+			answer.add(res)
+			acked = first.end
+		}
+		return err
+	}
+	sticky := rand.Int32N(4096) //nolint:gosec // spreads load, guards nothing
+	// One incarnation for the whole body: after a change of incarnation a later
+	// chunk must not be applied where an earlier one was lost.
+	n, failed := a.owner()
+	for failed == nil {
+		c, err := dec.Next()
+		if err != nil {
+			if err != io.EOF {
+				failed = err
+			}
+			break
+		}
+		end := c.Ordinal(int(c.Rows.NumRows())-1) + 1
+		p, err := n.begin(ctx, chunkRequest(req, c, end, sticky))
+		if err != nil {
+			failed = err
+			break
+		}
+		window = append(window, flying{p, end})
+		if len(window) >= endlessInFlight {
+			failed = land()
+		}
+	}
+	for len(window) > 0 {
+		if err := land(); err != nil && failed == nil {
+			failed = err
+		}
+	}
+	return acked, failed
+}
+
+// chunkRequest makes an append of one chunk of an endless body. With a producer
+// each chunk covers its own sequences, and what came before it in the body is
+// not promised to be acknowledged.
+func chunkRequest(req *rowsRequest, c rows.Chunk, end int64, sticky int32) AppendRequest {
+	out := AppendRequest{Table: req.table, Schema: req.schema, Chunks: []rows.Chunk{c}, BodyRows: end - c.First, Sticky: &sticky}
+	if req.producer != nil {
+		p := *req.producer
+		p.FirstSequence += c.First
+		out.Producer = &p
+		rebased := c
+		rebased.First = 0
+		if c.Ordinals != nil {
+			rebased.Ordinals = make([]int64, len(c.Ordinals))
+			for i, o := range c.Ordinals {
+				rebased.Ordinals[i] = o - c.First
+			}
+		}
+		out.Chunks = []rows.Chunk{rebased}
+	}
+	return out
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		writeError(w, errs.Wrap(errs.Internal, "encode answer", err))
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(body, '\n'))
+}
