@@ -30,6 +30,7 @@ const (
 type change struct {
 	id        uuid.UUID // of the commit; stands in the snapshot's summary
 	operation table.Operation
+	begun     time.Time // before the first of its files was put
 	moves     []bucketMove
 	add       []iceberg.DataFile
 	remove    map[string]bool // URIs of data files; all of them must be live
@@ -79,6 +80,9 @@ func (l *Lake) commit(ctx context.Context, def *TableDef, c change) (*Snapshot, 
 		next, err := decide(state, c.moves)
 		if err != nil {
 			return nil, err
+		}
+		if age := l.opts.Now().Sub(c.begun); l.opts.SafeAge > 0 && age > l.opts.SafeAge/2 {
+			return nil, errs.New(errs.Unavailable, "commit to %s: its files are %s old, and a sweep may soon take them for garbage", def, age)
 		}
 		b, err := l.buildSnapshot(ctx, def, base, c, next)
 		if err != nil {

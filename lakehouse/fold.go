@@ -69,7 +69,7 @@ func (l *Lake) Fold(ctx context.Context, def TableDef, in FoldInput) (FoldResult
 	if err != nil {
 		return FoldResult{}, errs.In(op, err)
 	}
-	c := change{id: l.opts.NewID(), operation: table.OpAppend}
+	c := change{id: l.opts.NewID(), operation: table.OpAppend, begun: l.opts.Now()}
 	var work []BucketFold
 	for _, b := range in.Buckets {
 		if b.To > b.From {
@@ -173,7 +173,7 @@ func foldBucket(ctx context.Context, w *bucketWriter, b BucketFold) error {
 			err = errs.New(errs.Internal, "bucket %d: rows [%d, %d) were handed to the fold at %d of [%d, %d)",
 				b.Bucket, it.batch.BaseOffset, it.batch.BaseOffset+n, next, b.From, b.To)
 		} else if n > 0 {
-			err = w.add(ctx, it.batch)
+			err = w.add(ctx, rowBatch{rows: it.batch.Rows, base: next, timestamp: it.batch.Timestamp})
 		}
 		it.batch.Rows.Release()
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/iceberg-go"
 	"golang.org/x/sync/errgroup"
 
@@ -188,8 +189,28 @@ func (w *tableWriter) bucket(bucket int32, lanes int) *bucketWriter {
 	}
 }
 
+// rowBatch is rows of one bucket in offset order, in the current schema.
+type rowBatch struct {
+	rows arrow.RecordBatch
+	// offsets and timestamps are by row, when the rows are not consecutive (then
+	// base and timestamp are not used).
+	offsets, timestamps []int64
+	base, timestamp     int64
+}
+
+// appendRuns adds rows [from, to) of the batch to a file's runs.
+func (b *rowBatch) appendRuns(runs []Run, from, to int64) []Run {
+	if b.offsets == nil {
+		return AppendRun(runs, b.base+from, to-from, b.timestamp)
+	}
+	for i := from; i < to; i++ {
+		runs = AppendRun(runs, b.offsets[i], 1, b.timestamps[i])
+	}
+	return runs
+}
+
 // add writes one batch.
-func (w *bucketWriter) add(ctx context.Context, batch FoldBatch) error {
+func (w *bucketWriter) add(ctx context.Context, batch rowBatch) error {
 	if w.parts == nil || w.parts.full() {
 		if err := w.closeAll(ctx); err != nil {
 			return err
@@ -200,11 +221,11 @@ func (w *bucketWriter) add(ctx context.Context, batch FoldBatch) error {
 		}
 		w.parts = parts
 	}
-	groups, err := w.parts.split(batch.Rows)
+	groups, err := w.parts.split(batch.rows)
 	if err != nil {
 		return err
 	}
-	bytes := segments.SizeOf(batch.Rows)
+	bytes := segments.SizeOf(batch.rows)
 	// So many partitions at a time that each has an open file.
 	for len(groups) > 0 {
 		n := min(len(groups), w.maxOpen)
@@ -216,7 +237,7 @@ func (w *bucketWriter) add(ctx context.Context, batch FoldBatch) error {
 	return nil
 }
 
-func (w *bucketWriter) addGroups(ctx context.Context, batch FoldBatch, bytes int64, groups []rowGroup) error {
+func (w *bucketWriter) addGroups(ctx context.Context, batch rowBatch, bytes int64, groups []rowGroup) error {
 	if err := w.makeRoom(groups); err != nil {
 		return err
 	}
@@ -240,17 +261,17 @@ func (w *bucketWriter) addGroups(ctx context.Context, batch FoldBatch, bytes int
 }
 
 // write appends the given rows of a batch (nil: all) to a file.
-func (w *bucketWriter) write(f *fileWriter, batch FoldBatch, bytes int64, rows []int32) error {
-	rec, all := batch.Rows, batch.Rows.NumRows()
+func (w *bucketWriter) write(f *fileWriter, batch rowBatch, bytes int64, rows []int32) error {
+	rec, all := batch.rows, batch.rows.NumRows()
 	if rows == nil {
-		f.runs = AppendRun(f.runs, batch.BaseOffset, all, batch.Timestamp)
+		f.runs = batch.appendRuns(f.runs, 0, all)
 	} else {
 		for start := 0; start < len(rows); {
 			end := start + 1
 			for end < len(rows) && rows[end] == rows[end-1]+1 {
 				end++
 			}
-			f.runs = AppendRun(f.runs, batch.BaseOffset+int64(rows[start]), int64(end-start), batch.Timestamp)
+			f.runs = batch.appendRuns(f.runs, int64(rows[start]), int64(rows[end-1])+1)
 			start = end
 		}
 		bytes = bytes * int64(len(rows)) / all
