@@ -184,12 +184,8 @@ func (f *fencer) put(ctx context.Context, pos uint64, by string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	made, err := objstore.Create(ctx, f.store, id.Key(), object, f.policy)
-	if err != nil || made.Created {
-		return made.Created, err
-	}
-	footer, err := parseObject(id.Key(), id, made.Existing)
-	return err == nil && footer.IsFence(), err
+	footer, err := createOrRead(ctx, f.store, id, object, f.policy)
+	return err == nil && (footer == nil || footer.IsFence()), err
 }
 
 // fenceObject builds the bytes of a fence.

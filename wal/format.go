@@ -64,6 +64,9 @@ func crc32c(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 // nonce tells one put from any other at the same name.
 type nonce [nonceBytes]byte
 
+// nonceOf returns the nonce in the header of an object of ours.
+func nonceOf(object []byte) []byte { return object[fixedHeaderBytes-nonceBytes : fixedHeaderBytes] }
+
 // header is the start of a WAL object.
 type header struct {
 	kind  kind

@@ -56,21 +56,52 @@ func footerToProto(h *header, f *Footer) *pb.WalFooter {
 	if f.FencedBy != "" {
 		m.Fence = &pb.Fence{By: f.FencedBy}
 	}
+	a := newArena(f.Segments)
 	for i := range f.Segments {
-		m.Segments[i] = segmentToProto(&f.Segments[i])
+		m.Segments[i] = a.segment(&f.Segments[i])
 	}
 	return m
 }
 
-func segmentToProto(s *Segment) *pb.Segment {
-	m := &pb.Segment{
-		TableId: s.Bucket.Table, Bucket: s.Bucket.Bucket, SchemaId: s.SchemaID,
-		BaseOffset: s.BaseOffset, Rows: s.Rows, TimestampUs: s.Timestamp,
-		BodyOffset: s.BodyOff, BodyLength: s.BodyLen, RawBytes: s.RawBytes,
-		Columns: make([]*pb.Column, len(s.Columns)),
+// arena holds the messages of one footer in a few allocations: an object may
+// have thousands of segments, and their number must not show in its latency.
+type arena struct {
+	segments []pb.Segment
+	columns  []pb.Column
+	refs     []*pb.Column
+	stats    []pb.ColumnStats
+	nodes    []int64
+}
+
+func newArena(all []Segment) *arena {
+	var columns, nodes int
+	for i := range all {
+		columns += len(all[i].Columns)
+		for j := range all[i].Columns {
+			nodes += 2 * len(all[i].Columns[j].Nodes)
+		}
 	}
+	return &arena{
+		segments: make([]pb.Segment, len(all)), columns: make([]pb.Column, columns), refs: make([]*pb.Column, columns),
+		stats: make([]pb.ColumnStats, columns), nodes: make([]int64, 0, nodes),
+	}
+}
+
+// take returns the first n of *pool and leaves the rest.
+func take[T any](pool *[]T, n int) []T {
+	got := (*pool)[:n:n]
+	*pool = (*pool)[n:]
+	return got
+}
+
+func (a *arena) segment(s *Segment) *pb.Segment {
+	m := &take(&a.segments, 1)[0]
+	m.TableId, m.Bucket, m.SchemaId = s.Bucket.Table, s.Bucket.Bucket, s.SchemaID
+	m.BaseOffset, m.Rows, m.TimestampUs = s.BaseOffset, s.Rows, s.Timestamp
+	m.BodyOffset, m.BodyLength, m.RawBytes = s.BodyOff, s.BodyLen, s.RawBytes
+	m.Columns = take(&a.refs, len(s.Columns))
 	for i := range s.Columns {
-		m.Columns[i] = columnToProto(&s.Columns[i])
+		m.Columns[i] = a.column(&s.Columns[i])
 	}
 	for _, d := range s.Producers {
 		m.Producers = append(m.Producers, &pb.ProducerDelta{
@@ -80,16 +111,18 @@ func segmentToProto(s *Segment) *pb.Segment {
 	return m
 }
 
-func columnToProto(c *segments.ColumnChunk) *pb.Column {
-	m := &pb.Column{FieldId: c.FieldID, Offset: c.Off, Length: c.Len, Crc32C: c.CRC, Buffers: c.Buffers}
-	if len(c.Nodes) > 0 {
-		m.Nodes = make([]int64, 0, 2*len(c.Nodes))
-		for _, n := range c.Nodes {
-			m.Nodes = append(m.Nodes, n.Length, n.NullCount)
-		}
+func (a *arena) column(c *segments.ColumnChunk) *pb.Column {
+	m := &take(&a.columns, 1)[0]
+	m.FieldId, m.Offset, m.Length, m.Crc32C, m.Buffers = c.FieldID, c.Off, c.Len, c.CRC, c.Buffers
+	at := len(a.nodes)
+	for _, n := range c.Nodes {
+		a.nodes = append(a.nodes, n.Length, n.NullCount)
 	}
+	m.Nodes = a.nodes[at:len(a.nodes):len(a.nodes)]
 	if c.Stats.Valid {
-		m.Stats = &pb.ColumnStats{Nulls: c.Stats.Nulls, Nans: c.Stats.NaNs, Min: c.Stats.Min, Max: c.Stats.Max}
+		st := &take(&a.stats, 1)[0]
+		st.Nulls, st.Nans, st.Min, st.Max = c.Stats.Nulls, c.Stats.NaNs, c.Stats.Min, c.Stats.Max
+		m.Stats = st
 	}
 	return m
 }

@@ -24,7 +24,7 @@ type Log struct {
 
 	wake     chan struct{} // run looks at mu.events
 	complete chan struct{} // the completer looks at mu.completions
-	encoders chan struct{} // one token for each segment being encoded
+	encoders chan struct{} // one token for each goroutine that encodes
 
 	lifetime context.Context // of puts
 	cancel   context.CancelFunc

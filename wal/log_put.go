@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"sync/atomic"
@@ -21,19 +22,18 @@ func (l *Log) startEncode(c *cut) {
 	first := make(chan error, workers)
 	for range workers {
 		l.work.Go(func() {
+			l.encoders <- struct{}{}
 			for failed.Load() == 0 {
 				i := int(next.Add(1)) - 1
 				if i >= len(c.groups) {
 					break
 				}
-				l.encoders <- struct{}{}
-				err := c.groups[i].encode(l.opts.Codec)
-				<-l.encoders
-				if err != nil {
+				if err := c.groups[i].encode(l.opts.Codec); err != nil {
 					failed.Store(1)
 					first <- err
 				}
 			}
+			<-l.encoders
 			if open.Add(-1) > 0 {
 				return
 			}
@@ -125,19 +125,41 @@ func (l *Log) put(c *cut) {
 // createObject puts a WAL object. It returns nil when our bytes stand there, a
 // Fenced error when anything else does, and otherwise what objstore.Create says.
 func createObject(ctx context.Context, store objstore.Store, id ObjectID, object []byte, p objstore.CreatePolicy) error {
-	made, err := objstore.Create(ctx, store, id.Key(), object, p)
-	if err != nil {
+	footer, err := createOrRead(ctx, store, id, object, p)
+	switch {
+	case err != nil:
 		return errs.In("write "+id.Key(), err)
-	}
-	if made.Created {
+	case footer == nil:
 		return nil
-	}
-	if f, err := parseObject(id.Key(), id, made.Existing); err == nil && f.IsFence() {
-		return &errs.Error{Class: errs.Fenced, Op: "write " + id.Key(), Details: []any{FencedBy{f.FencedBy}},
-			Msg: "this incarnation was fenced by " + f.FencedBy + ": its slots belong to another owner now"}
+	case footer.IsFence():
+		return &errs.Error{Class: errs.Fenced, Op: "write " + id.Key(), Details: []any{FencedBy{footer.FencedBy}},
+			Msg: "this incarnation was fenced by " + footer.FencedBy + ": its slots belong to another owner now"}
 	}
 	return &errs.Error{Class: errs.Fenced, Op: "write " + id.Key(),
 		Msg: "the position holds an object that this incarnation did not write: another process uses its id"}
+}
+
+// maxReadBacks is how often an object that stands in the way is read before a
+// damaged answer is believed. A fault in the answer must not make our own object
+// look like another's.
+const maxReadBacks = 4
+
+// createOrRead puts an object and returns nil when our bytes stand there, or else
+// what does.
+func createOrRead(ctx context.Context, store objstore.Store, id ObjectID, object []byte, p objstore.CreatePolicy) (*Footer, error) {
+	for reads := 1; ; reads++ {
+		made, err := objstore.Create(ctx, store, id.Key(), object, p)
+		if err != nil || made.Created {
+			return nil, err
+		}
+		footer, err := parseObject(id.Key(), id, made.Existing)
+		if err == nil && bytes.Equal(footer.nonce[:], nonceOf(object)) {
+			err = corrupt(id.Key(), 0, "our own object came back with other bytes")
+		}
+		if err == nil || reads == maxReadBacks {
+			return footer, err
+		}
+	}
 }
 
 // FencedBy stands in the details of Fenced errors: who put the fence.

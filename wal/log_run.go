@@ -154,7 +154,7 @@ func (l *Log) fail(cause error, at *cut) {
 
 	// A position is surely lost when the log surely ends at or before it.
 	lostFrom := l.mu.seq.next
-	if at != nil && !errs.Is(cause, errs.Unknown) {
+	if at != nil && !errs.Is(cause, errs.Unknown) && !errs.Is(cause, errs.Corrupt) {
 		lostFrom = at.seq
 	}
 	var c completion

@@ -304,6 +304,62 @@ func TestForeignObjectStopsTheLog(t *testing.T) {
 	})
 }
 
+// damagedReads flips a bit of every whole read, n times.
+type damagedReads struct {
+	*hookStore
+	at, n int
+}
+
+func (d *damagedReads) Get(ctx context.Context, key string) ([]byte, objstore.Info, error) {
+	b, info, err := d.hookStore.Get(ctx, key)
+	if d.n > 0 {
+		d.n--
+		b[d.at] ^= 1
+	}
+	return b, info, err
+}
+
+func TestDamagedReadBackDoesNotFenceItsOwnWriter(t *testing.T) {
+	for _, at := range []int{9, 70} { // the header's kind; a body, which no footer checksum covers
+		inBubble(t, func(t *testing.T) {
+			store := &damagedReads{newHookStore(), at, 2}
+			first := true
+			store.put = func(_ context.Context, _ string, apply func() (objstore.Outcome, error)) (objstore.Outcome, error) {
+				out, err := apply()
+				if first {
+					first = false
+					return objstore.Unknown, errs.New(errs.Unknown, "answer lost")
+				}
+				return out, err
+			}
+			var got outcomes
+			l := openLog(t, Options{Store: store, OnFatal: func(err error) { t.Errorf("fatal: %v", err) }})
+			e := entry(bucketA, 0, 1)
+			e.Done = got.done("a")
+			mustAppend(t, l, e)
+			closeLog(t, l)
+			require.NoError(t, got.all()[0].Err)
+			require.Zero(t, store.n)
+		})
+	}
+}
+
+func TestObjectThatStaysDamagedLeavesTheOutcomeOpen(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		store := newHookStore()
+		require.NoError(t, store.Put(t.Context(), walKey(0), []byte("junk")))
+		fatal := make(chan error, 1)
+		var got outcomes
+		l := openLog(t, Options{Store: store, OnFatal: func(err error) { fatal <- err }})
+		e := entry(bucketA, 0, 1)
+		e.Done = got.done("a")
+		mustAppend(t, l, e)
+		require.True(t, errs.Is(<-fatal, errs.Corrupt))
+		require.Error(t, l.Close(t.Context()))
+		require.Equal(t, errs.Unknown, errs.ClassOf(got.all()[0].Err))
+	})
+}
+
 func TestRefusedPutStopsTheLog(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		store := newHookStore()
@@ -476,3 +532,14 @@ func TestOptionsAreChecked(t *testing.T) {
 type zeroReader struct{}
 
 func (zeroReader) Read(b []byte) (int, error) { clear(b); return len(b), nil }
+
+func TestMedianAcknowledgementIsHalfABatchAgeAndAPut(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		const put = 30 * time.Millisecond
+		for _, tables := range []int{1, 50} {
+			p50, p99 := ackLatency(t, tables, 200, put)
+			require.LessOrEqual(t, p50, DefaultFlushAge/2+put*12/10, "%d tables", tables)
+			require.LessOrEqual(t, p99, DefaultFlushAge+2*put, "%d tables", tables)
+		}
+	})
+}

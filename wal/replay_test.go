@@ -114,7 +114,7 @@ func TestRecoveryOutlastsRefusals(t *testing.T) {
 	})
 }
 
-func TestOneFlippedAnswerIsReadAgain(t *testing.T) {
+func TestDamagedAnswerIsReadAgain(t *testing.T) {
 	store := objstore.NewMem()
 	fill(t, store, 0, 1)
 	flips := 1
@@ -128,7 +128,7 @@ func TestOneFlippedAnswerIsReadAgain(t *testing.T) {
 	})
 	_, err := ReadFooter(t.Context(), r, ObjectID{"inc-1", 0})
 	require.NoError(t, err)
-	flips = 2
+	flips = maxReadBacks
 	_, err = ReadFooter(t.Context(), r, ObjectID{"inc-1", 0})
 	require.True(t, errs.Is(err, errs.Corrupt), "%v", err)
 }

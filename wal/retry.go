@@ -18,17 +18,18 @@ const (
 )
 
 // retryRead repeats a read that failed for a passing reason. A read that came
-// back corrupt is repeated once: the fault may be in the answer, not in the object.
+// back damaged is repeated maxReadBacks times before it is believed: the fault may
+// be in the answer, not in the object.
 // The pauses are spread by what is read, which needs no random numbers.
 func retryRead[T any](ctx context.Context, name string, read func(context.Context) (T, error)) (T, error) {
-	backoff, corruptSeen := minReadBackoff, false
+	backoff, damaged := minReadBackoff, 0
 	for attempt := 1; ; attempt++ {
 		v, err := read(ctx)
 		switch class := errs.ClassOf(err); {
 		case err == nil, attempt >= maxReadAttempts:
 			return v, err
-		case class == errs.Corrupt && !corruptSeen:
-			corruptSeen = true
+		case class == errs.Corrupt && damaged+1 < maxReadBacks:
+			damaged++
 		case class != errs.Unavailable && class != errs.Exhausted && class != errs.Unknown:
 			return v, err
 		}

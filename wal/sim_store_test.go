@@ -13,162 +13,139 @@ import (
 
 	"github.com/firn-data/firn/internal/errs"
 	"github.com/firn-data/firn/internal/objstore"
+	"github.com/firn-data/firn/internal/objstore/faultstore"
 )
 
-// simStore breaks an in-memory store. Every decision is drawn from the seed, the
-// operation, the key and how often that was asked, never from the order in which
-// goroutines run, so that one seed gives one history under a fake clock.
+// simStore is a slow store that breaks: latency over faultstore over a recorder
+// over an in-memory store. Every decision is drawn from the seed, the operation,
+// the key and how often that was asked, never from the order in which goroutines
+// run, so that one seed gives one history under a fake clock.
 type simStore struct {
-	objstore.Store
-	seed   uint64
-	faults bool
-	// twoWinners is a store without put-if-absent: the last put wins.
-	twoWinners bool
-
-	late sync.WaitGroup // puts that are applied after their answer
+	objstore.Store // with faults
+	inner          *simRecorder
+	seed           uint64
+	begin          time.Time
 
 	mu     sync.Mutex
 	counts map[string]uint64
-	log    simLog
 }
 
-// simLog is what happened, ordered by time and text.
-type simLog struct {
+// simFaults are what the store does to a writer and a reader.
+func simFaults() []faultstore.Rule {
+	puts, reads := []objstore.Op{objstore.OpPutIfAbsent}, []objstore.Op{objstore.OpGet, objstore.OpGetRange, objstore.OpHead, objstore.OpList}
+	rules := []faultstore.Rule{
+		{Fault: faultstore.Delay, Ops: puts, Chance: 0.02, Delay: 17 * time.Second}, // longer than any lease
+		{Fault: faultstore.DelayAnswer, Ops: puts, Chance: 0.02, Delay: 13 * time.Second},
+		{Fault: faultstore.Fail, Ops: puts, Chance: 0.06, Class: errs.Unavailable},
+		{Fault: faultstore.FailAfter, Ops: puts, Chance: 0.06},
+		{Fault: faultstore.Conflict, Ops: puts, Chance: 0.04},
+		{Fault: faultstore.Duplicate, Ops: puts, Chance: 0.02},
+		{Fault: faultstore.PagesOfOne},
+		{Fault: faultstore.Fail, Ops: reads, Chance: 0.10},
+		{Fault: faultstore.Truncate, Ops: reads, Chance: 0.02},
+		{Fault: faultstore.FlipBit, Ops: reads, Chance: 0.01},
+	}
+	for i, d := range []time.Duration{31 * time.Millisecond, 701 * time.Millisecond, 4 * time.Second, 29 * time.Second} {
+		rules = append(rules, faultstore.Rule{Fault: faultstore.LateApply, Ops: puts, Chance: 0.02, Delay: d + time.Duration(i)})
+	}
+	return rules
+}
+
+// simSettle is longer than the latest late put.
+const simSettle = time.Minute
+
+func newSimStore(seed uint64) *simStore {
+	s := &simStore{inner: &simRecorder{Store: objstore.NewMem(), begin: time.Now()}, seed: seed, begin: time.Now(), counts: map[string]uint64{}}
+	s.Store = faultstore.New(s.inner, int64(seed), simFaults()...)
+	return s
+}
+
+// simRecorder writes down what is really applied.
+type simRecorder struct {
+	objstore.Store
 	begin time.Time
+	// twoWinners is a store without put-if-absent: the last put wins.
+	twoWinners bool
+
+	mu    sync.Mutex
 	lines []string
 }
 
-func (s *simStore) event(format string, args ...any) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.log.lines = append(s.log.lines, fmt.Sprintf("%14d ", time.Since(s.log.begin))+fmt.Sprintf(format, args...))
+func (r *simRecorder) event(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lines = append(r.lines, fmt.Sprintf("%14d ", time.Since(r.begin))+fmt.Sprintf(format, args...))
 }
 
-func (s *simStore) events() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	lines := slices.Clone(s.log.lines)
+// events returns what happened, ordered by time and text.
+func (r *simRecorder) events() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	lines := slices.Clone(r.lines)
 	slices.Sort(lines)
 	return lines
 }
 
-func newSimStore(seed uint64) *simStore {
-	return &simStore{Store: objstore.NewMem(), seed: seed, faults: true, counts: map[string]uint64{}, log: simLog{begin: time.Now()}}
+func (r *simRecorder) PutIfAbsent(ctx context.Context, key string, body []byte) (out objstore.Outcome, err error) {
+	if r.twoWinners && strings.HasPrefix(key, "wal/") {
+		out, err = objstore.Created, r.Store.Put(ctx, key, body)
+	} else {
+		out, err = r.Store.PutIfAbsent(ctx, key, body)
+	}
+	r.event("put %s: outcome %d", key, out)
+	return out, err
 }
 
-// draw returns the randomness of one call.
-func (s *simStore) draw(op, key string) *rand.Rand {
+// wait is the latency of one call: some ten milliseconds.
+func (s *simStore) wait(ctx context.Context, op, key string) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.counts[op+key]++
 	h := fnv.New64a()
 	fmt.Fprint(h, s.seed, op, key, s.counts[op+key])
-	return rand.New(rand.NewPCG(s.seed, h.Sum64()))
-}
-
-// latency is some ten milliseconds, seldom longer than any lease.
-func latency(rng *rand.Rand) time.Duration {
-	d := 5*time.Millisecond + time.Duration(rng.Int64N(int64(60*time.Millisecond)))
-	if rng.IntN(40) == 0 {
-		d += time.Duration(rng.Int64N(int64(20 * time.Second)))
-	}
-	return d
+	s.mu.Unlock()
+	rng := rand.New(rand.NewPCG(s.seed, h.Sum64()))
+	return sleepCtx(ctx, 2*time.Millisecond+time.Duration(rng.Int64N(int64(60*time.Millisecond))))
 }
 
 func (s *simStore) PutIfAbsent(ctx context.Context, key string, body []byte) (objstore.Outcome, error) {
-	rng := s.draw("put", key)
-	wait, after := latency(rng), latency(rng)
-	fault := rng.IntN(100)
-	if !s.faults {
-		fault = 100
-	}
-	apply := func() objstore.Outcome {
-		if s.twoWinners && strings.HasPrefix(key, "wal/") {
-			_ = s.Store.Put(context.Background(), key, body)
-			return objstore.Created
-		}
-		out, _ := s.Store.PutIfAbsent(context.Background(), key, body)
-		return out
-	}
-	if err := sleepCtx(ctx, wait); err != nil { // the caller gave up; the request goes on without it
-		s.applyLater(key, after, apply)
+	if err := s.wait(ctx, "put", key); err != nil {
 		return objstore.Unknown, errs.Wrap(errs.Unknown, "put", err)
 	}
-	switch {
-	case fault < 6:
-		return objstore.Unknown, errs.New(errs.Unavailable, "503, not applied")
-	case fault < 12:
-		s.event("put %s: applied (%d), answer lost", key, apply())
-		return objstore.Unknown, errs.New(errs.Unknown, "answer lost")
-	case fault < 18:
-		s.applyLater(key, time.Duration(rng.Int64N(int64(30*time.Second))), apply)
-		return objstore.Unknown, errs.New(errs.Unknown, "timeout")
-	case fault < 22:
-		return objstore.Unknown, errs.New(errs.Unknown, "409")
-	}
-	out := apply()
-	s.event("put %s: %d", key, out)
-	_ = sleepCtx(ctx, after)
-	return out, nil
-}
-
-func (s *simStore) applyLater(key string, d time.Duration, apply func() objstore.Outcome) {
-	s.late.Go(func() {
-		time.Sleep(d)
-		s.event("put %s: applied late (%d)", key, apply())
-	})
-}
-
-// read sleeps and sometimes refuses.
-func (s *simStore) read(ctx context.Context, op, key string) error {
-	rng := s.draw(op, key)
-	if err := sleepCtx(ctx, latency(rng)/4); err != nil {
-		return err
-	}
-	if s.faults && rng.IntN(100) < 10 {
-		return errs.New(errs.Unavailable, "503")
-	}
-	return nil
+	out, err := s.Store.PutIfAbsent(ctx, key, body)
+	_ = s.wait(ctx, "answer", key)
+	return out, err
 }
 
 func (s *simStore) Get(ctx context.Context, key string) ([]byte, objstore.Info, error) {
-	if err := s.read(ctx, "get", key); err != nil {
+	if err := s.wait(ctx, "get", key); err != nil {
 		return nil, objstore.Info{}, err
 	}
 	return s.Store.Get(ctx, key)
 }
 
 func (s *simStore) GetRange(ctx context.Context, key string, start, n int64) ([]byte, objstore.Info, error) {
-	if err := s.read(ctx, "range", fmt.Sprint(key, start, n)); err != nil {
+	if err := s.wait(ctx, "range", fmt.Sprint(key, start, n)); err != nil {
 		return nil, objstore.Info{}, err
 	}
 	return s.Store.GetRange(ctx, key, start, n)
 }
 
 func (s *simStore) Head(ctx context.Context, key string) (objstore.Info, error) {
-	if err := s.read(ctx, "head", key); err != nil {
+	if err := s.wait(ctx, "head", key); err != nil {
 		return objstore.Info{}, err
 	}
 	return s.Store.Head(ctx, key)
 }
 
-// List answers in pages of one object, with time passing between them.
+// List lets time pass before each object.
 func (s *simStore) List(ctx context.Context, prefix, after string) iter.Seq2[objstore.Info, error] {
 	return func(yield func(objstore.Info, error) bool) {
-		for {
-			if err := s.read(ctx, "list", prefix+after); err != nil {
-				yield(objstore.Info{}, err)
+		for info, err := range s.Store.List(ctx, prefix, after) {
+			if e := s.wait(ctx, "list", info.Key); e != nil {
+				yield(objstore.Info{}, e)
 				return
 			}
-			more := false
-			for info, err := range s.Store.List(ctx, prefix, after) {
-				if !yield(info, err) {
-					return
-				}
-				after, more = info.Key, err == nil
-				break
-			}
-			if !more {
+			if !yield(info, err) {
 				return
 			}
 		}
