@@ -61,7 +61,7 @@ func (l *Log) advance(ctx context.Context, certain bool) (*State, error) {
 		if err != nil {
 			return nil, err
 		}
-		if len(newer) < 2 || l.o.check != provePositions && r.state != base && r.err == nil {
+		if len(newer) < 2 || l.o.check == trustReads && r.state != base && r.err == nil {
 			if r.err != nil {
 				return nil, r.err
 			}

@@ -119,8 +119,7 @@ func (l *Log) propose(s *State, decide Decision) (*proposal, error) {
 // entryTime is a time as entries hold it.
 func entryTime(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
-// positionCheck says how an appender makes sure that the position it created was
-// never taken before. Only the first is right; the others are what the
+// positionCheck says how a Log makes sure that a position is genuine. Only the first is right; the others are what the
 // simulation proves wrong.
 type positionCheck uint8
 
@@ -128,6 +127,7 @@ const (
 	provePositions positionCheck = iota // no two snapshots at or past it exist
 	trustPositions                      // created is won
 	headPositions                       // created is won when the entry before it is there
+	trustReads                          // what is read is genuine
 )
 
 // put creates the entry and proves that its position is genuine. It returns false
@@ -147,12 +147,12 @@ func (l *Log) put(ctx context.Context, p *proposal) (won bool, err error) {
 	case !c.Created:
 		return false, nil
 	}
-	switch l.o.check {
-	case trustPositions:
+	if l.o.check == trustPositions {
 		return true, nil
-	case headPositions:
+	}
+	if l.o.check == headPositions && p.entry.Seq > 1 {
 		_, err := l.store.Head(ctx, entryKey(p.entry.Seq-1))
-		return err == nil || p.entry.Seq == 1, nil
+		return err == nil, nil
 	}
 	err = l.persist(ctx, func() error {
 		newer, err := l.snapshotsAfter(ctx, p.entry.Seq-1)

@@ -2,6 +2,7 @@ package metastore
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
@@ -228,23 +229,60 @@ func TestStateTellsWhetherAnEntryWasApplied(t *testing.T) {
 	require.Len(t, m.s.recent, recentMarks)
 }
 
-func TestStateStaysCheapWithManyTables(t *testing.T) {
+// manyTables returns a machine whose state holds n small tables.
+func manyTables(t testing.TB, n int) *machine {
 	m := newMachine(t)
 	m.must(&CreateDatabase{Database: "shop"})
-	const tables = 2000
-	spec := &TableSpec{Columns: []ColumnSpec{{Name: "a", Type: "long"}}}
-	for i := range tables {
+	spec := &TableSpec{Columns: []ColumnSpec{{Name: "a", Type: "long"}, {Name: "b", Type: "string"}, {Name: "ts", Type: "timestamptz"}}}
+	for i := range n {
 		spec.Name = fmt.Sprintf("t%d", i)
 		m.createTable("shop", spec)
 	}
+	return m
+}
+
+func TestStateStaysCheapWithManyTables(t *testing.T) {
+	m := manyTables(t, 2000)
 	e := m.entry(&CreateDatabase{Database: "other"})
-	bytes := testing.Benchmark(func(b *testing.B) {
-		b.ReportAllocs()
+	const runs = 200
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range runs {
+		_, err := step(m.s, e)
+		require.NoError(t, err)
+	}
+	runtime.ReadMemStats(&after)
+	require.Less(t, (after.TotalAlloc-before.TotalAlloc)/runs, uint64(40<<10), "an entry copies what it changes")
+}
+
+func BenchmarkApplyWith10000Tables(b *testing.B) {
+	m := manyTables(b, 10_000)
+	e := m.entry(&DropTable{Table: 5000, Database: "shop", TableName: "t4999"})
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := step(m.s, e); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkSnapshotOf10000Tables(b *testing.B) {
+	m := manyTables(b, 10_000)
+	body, err := EncodeSnapshot(m.s)
+	require.NoError(b, err)
+	b.Run("encode", func(b *testing.B) {
 		for b.Loop() {
-			if _, err := step(m.s, e); err != nil {
+			if _, err := EncodeSnapshot(m.s); err != nil {
 				b.Fatal(err)
 			}
 		}
-	}).AllocedBytesPerOp()
-	require.Less(t, bytes, int64(40<<10), "an entry copies what it changes")
+		b.ReportMetric(float64(len(body)), "bytes")
+	})
+	b.Run("decode", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := DecodeSnapshot(body); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
 }

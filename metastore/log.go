@@ -145,6 +145,10 @@ func (l *Log) open(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		// Another opener may have made it since the look; otherwise it is damage.
+		if s, err := l.Refresh(ctx); err != nil || s.Seq > 0 {
+			return err
+		}
 		return errs.New(errs.Corrupt, "the log starts at %s, and there is no snapshot of what came before", info.Key)
 	}
 	if l.o.Writer == "" {

@@ -54,6 +54,22 @@ func (m pmap[K, V]) with(k K, v V) pmap[K, V] {
 	return pmap[K, V]{shards: shards, n: n}
 }
 
+// insert changes the receiver in place. It is for a map under construction, of
+// which nobody has a copy yet.
+func (m *pmap[K, V]) insert(k K, v V) {
+	if m.shards == nil {
+		m.shards = new([pmapShards]map[K]V)
+	}
+	i := m.shard(k)
+	if m.shards[i] == nil {
+		m.shards[i] = map[K]V{}
+	}
+	if _, replaced := m.shards[i][k]; !replaced {
+		m.n++
+	}
+	m.shards[i][k] = v
+}
+
 func (m pmap[K, V]) without(k K) pmap[K, V] {
 	if _, ok := m.get(k); !ok {
 		return m

@@ -35,7 +35,7 @@ type record struct {
 	Table    *Table       `json:"table,omitempty"`
 	Agent    *Agent       `json:"agent,omitempty"`
 	Slot     *slotRecord  `json:"slot,omitempty"`
-	Mark     *Mark        `json:"mark,omitempty"`
+	Marks    []Mark       `json:"marks,omitempty"`
 }
 
 // stateRecord is the first record.
@@ -82,9 +82,7 @@ func writeRecords(s *State) ([]byte, error) {
 			put(record{Slot: &slotRecord{Index: i, Slot: slot}})
 		}
 	}
-	for i := range s.recent {
-		put(record{Mark: &s.recent[i]})
-	}
+	put(record{Marks: s.recent})
 	return buf.Bytes(), err
 }
 
@@ -206,18 +204,19 @@ func (s *State) restore(line int, r *record) error {
 		s.CreatedAt, s.NextTableID = h.CreatedAt, h.NextTableID
 		s.slots = make([]Slot, h.SlotCount)
 	case r.Database != nil:
-		s.databases = s.databases.with(r.Database.Name, r.Database)
+		s.databases.insert(r.Database.Name, r.Database)
 	case r.Table != nil:
-		s.putTable(r.Table)
+		s.tables.insert(r.Table.ID, r.Table)
+		s.names.insert(tableName{r.Table.Database, r.Table.Name}, r.Table)
 	case r.Agent != nil:
-		s.agents = s.agents.with(r.Agent.Incarnation, r.Agent)
+		s.agents.insert(r.Agent.Incarnation, r.Agent)
 	case r.Slot != nil:
 		if r.Slot.Index < 0 || r.Slot.Index >= len(s.slots) {
 			return errs.New(errs.Corrupt, "slot %d of %d", r.Slot.Index, len(s.slots))
 		}
 		s.slots[r.Slot.Index] = r.Slot.Slot
-	case r.Mark != nil:
-		s.recent = append(s.recent, *r.Mark)
+	case r.Marks != nil:
+		s.recent = r.Marks
 	default:
 		return errs.New(errs.Corrupt, "it is empty")
 	}

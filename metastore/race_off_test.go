@@ -1,0 +1,5 @@
+//go:build !race
+
+package metastore
+
+const simSeedsByDefault = 200
