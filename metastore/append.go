@@ -61,9 +61,12 @@ func (l *Log) Append(ctx context.Context, decide Decision) (*State, error) {
 			continue
 		}
 		won, err := l.put(ctx, p)
-		if won || err != nil {
-			l.afterAppend(p, won)
-			return p.next, err
+		if err != nil {
+			return nil, err
+		}
+		if won {
+			l.won(p)
+			return p.next, nil
 		}
 		var applied bool
 		if s, applied, err = l.settle(ctx, p.entry); applied || err != nil {
@@ -218,11 +221,8 @@ func (l *Log) pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// afterAppend publishes a won entry and lets a due snapshot be written.
-func (l *Log) afterAppend(p *proposal, won bool) {
-	if !won {
-		return
-	}
+// won publishes a won entry and lets a due snapshot be written.
+func (l *Log) won(p *proposal) {
 	l.publish(p.next)
 	if l.snapshotDue(p.next) {
 		l.consider(p.next)
