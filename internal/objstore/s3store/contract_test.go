@@ -47,7 +47,7 @@ func fake(t *testing.T, bucket string) string {
 func TestContractOnARealServer(t *testing.T) {
 	server := s3test.Start(t)
 	n := 0
-	storetest.Run(t, storetest.Options{ListKeys: 1100}, func(t *testing.T) objstore.Store {
+	storetest.Run(t, storetest.Options{}, func(t *testing.T) objstore.Store {
 		n++
 		bucket := "bucket-" + string(rune('a'+n))
 		server.NewBucket(bucket)
@@ -60,7 +60,7 @@ func TestContractOnARealServer(t *testing.T) {
 }
 
 func TestContractOnAFake(t *testing.T) {
-	storetest.Run(t, storetest.Options{ListKeys: 1100, RaceKeys: 4}, func(t *testing.T) objstore.Store {
+	storetest.Run(t, storetest.Options{RaceKeys: 4, ListKeys: 60}, func(t *testing.T) objstore.Store {
 		return openAt(t, fake(t, "bucket"), "bucket", "", nil)
 	})
 }

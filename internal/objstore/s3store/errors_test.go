@@ -2,8 +2,10 @@ package s3store
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -160,5 +162,40 @@ func TestServerWithoutRangesIsCutHere(t *testing.T) {
 		if err != nil || string(got) != want || info.Size != 10 {
 			t.Errorf("%v: %q, %+v, %v", at, got, info, err)
 		}
+	}
+}
+
+// shuffledServer lists its keys one a page, in a random order, with random ETags.
+func shuffledServer(t *testing.T, keys []string) *httptest.Server {
+	t.Helper()
+	r := rand.New(rand.NewPCG(3, 4))
+	r.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		i, _ := strconv.Atoi(req.URL.Query().Get("continuation-token"))
+		fmt.Fprintf(w, "<ListBucketResult><IsTruncated>%v</IsTruncated><NextContinuationToken>%d</NextContinuationToken>"+
+			"<Contents><Key>%s</Key><Size>1</Size><ETag>&quot;%x&quot;</ETag></Contents></ListBucketResult>",
+			i+1 < len(keys), i+1, keys[i], r.Uint64())
+	}))
+	t.Cleanup(server.Close)
+	return server
+}
+
+func TestRandomOrderInPagesOfOneIsSorted(t *testing.T) {
+	var keys []string
+	for i := range 60 {
+		keys = append(keys, fmt.Sprintf("wal/i/%020d", i))
+	}
+	want := strings.Join(keys[10:], " ")
+	after := keys[9]
+	s := openAt(t, shuffledServer(t, keys).URL, "bucket", "", func(o *Options) { o.Unordered = true })
+	var got []string
+	for info, err := range s.List(t.Context(), "wal/i/", after) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, info.Key)
+	}
+	if strings.Join(got, " ") != want {
+		t.Errorf("%v", got)
 	}
 }

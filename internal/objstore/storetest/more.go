@@ -113,10 +113,7 @@ func listStops(t *testing.T, s objstore.Store, _ Options) {
 
 func bigObject(t *testing.T, s objstore.Store, o Options) {
 	body := make([]byte, o.BigBytes)
-	r := rand.New(rand.NewPCG(1, 2))
-	for i := range body {
-		body[i] = byte(r.Uint32())
-	}
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(body)
 	outcome, err := s.PutIfAbsent(t.Context(), "big/if-absent", body)
 	if outcome != objstore.Created {
 		t.Fatalf("put-if-absent: %d, %v", outcome, err)

@@ -15,8 +15,8 @@ import (
 
 // Options fit the suite to what a driver's test can afford.
 type Options struct {
-	BigBytes int // size of the big object; zero is 12 MiB
-	ListKeys int // keys of the long listing; zero is 2,100
+	BigBytes int // size of the big object; zero is 5 MiB
+	ListKeys int // keys of the long listing; zero is 1,100
 	RaceKeys int // keys raced for; zero is 12
 }
 
@@ -25,10 +25,10 @@ type Options struct {
 func Run(t *testing.T, o Options, newStore func(t *testing.T) objstore.Store) {
 	t.Helper()
 	if o.BigBytes == 0 {
-		o.BigBytes = 12 << 20
+		o.BigBytes = 5 << 20
 	}
 	if o.ListKeys == 0 {
-		o.ListKeys = 2100
+		o.ListKeys = 1100
 	}
 	if o.RaceKeys == 0 {
 		o.RaceKeys = 12
