@@ -2,6 +2,7 @@ package filter
 
 import (
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -48,7 +49,8 @@ func parseSQL(t *tokens) (expr sqlparser.Expr, err error) {
 	if err != nil {
 		return nil, errs.Wrap(errs.Internal, "set up SQL parser", err)
 	}
-	stmt, err := parser.ParseStrictDDL(selectPrefix + t.out.String())
+	// The space tells an end that comes too early from a last token that is wrong.
+	stmt, err := parser.ParseStrictDDL(selectPrefix + t.out.String() + " ")
 	if err != nil {
 		return nil, t.syntaxError(err)
 	}
@@ -144,10 +146,11 @@ func (p *parser) chain(e sqlparser.Expr, depth int) ([]Node, error) {
 			break
 		}
 	}
+	slices.Reverse(args)
 	out := make([]Node, len(args))
 	for i, arg := range args {
 		var err error
-		if out[len(args)-1-i], err = p.predicate(arg, depth+1); err != nil {
+		if out[i], err = p.predicate(arg, depth+1); err != nil {
 			return nil, err
 		}
 	}

@@ -47,7 +47,7 @@ func newVector(arr arrow.Array, c *Column) (*vector, error) {
 		valid = validWords(arr, valid)
 	}
 	v := &vector{kind: c.Type.Kind, scale: c.Type.Scale, rows: arr.Len(), valid: valid}
-	if c.Type.Kind.Nested() { // only IS NULL looks at it
+	if c.Type.Kind.Nested() || arr.Len() == 0 { // only IS NULL looks at nested ones
 		return v, nil
 	}
 	if !arrow.TypeEqual(arr.DataType(), c.Type.Arrow()) {

@@ -108,6 +108,9 @@ const dayMicros = 24 * 60 * 60 * 1_000_000
 // at the starts of characters, are UTF-8 each.
 func checkUTF8(a arrow.Array, at place) {
 	s := a.(*array.String)
+	if s.Len() == 0 {
+		return
+	}
 	all := s.ValueBytes()
 	if utf8.Valid(all) && cutsAtRunes(s, all) {
 		return
