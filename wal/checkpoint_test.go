@@ -64,12 +64,12 @@ func TestGoldenCheckpointV1(t *testing.T) {
 // TestCheckpointsEqualAMap writes random changes and compares every checkpoint,
 // loaded, with a plain map.
 func TestCheckpointsEqualAMap(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range uint64(8) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		store := objstore.NewMem()
 		w := newWriter(t, store)
 		model := map[BucketID]BucketManifest{}
-		for round := range uint64(60) {
+		for round := range uint64(40) {
 			var changed []BucketManifest
 			var removed []BucketID
 			seen := map[BucketID]bool{}
@@ -121,7 +121,7 @@ func TestCheckpointCostFollowsWhatChanged(t *testing.T) {
 	ledger := objstore.NewLedger(objstore.NewMem(), nil)
 	w := newWriter(t, ledger)
 	var all []BucketManifest
-	for i := range uint64(10_000) {
+	for i := range uint64(5_000) {
 		all = append(all, testManifest(i, 10))
 	}
 	_, err := w.Write(t.Context(), 1, all, nil)
@@ -130,8 +130,8 @@ func TestCheckpointCostFollowsWhatChanged(t *testing.T) {
 
 	const rounds = 100
 	for i := range uint64(rounds) {
-		changed := []BucketManifest{testManifest(i*7%10_000, 50), testManifest(3, 50+int64(i))}
-		if i == 0 || i*7%10_000 == 3 {
+		changed := []BucketManifest{testManifest(i*7%5_000, 50), testManifest(3, 50+int64(i))}
+		if i == 0 || i*7%5_000 == 3 {
 			changed = changed[1:]
 		}
 		ref, err := w.Write(t.Context(), 2+i, changed, nil)
@@ -144,7 +144,7 @@ func TestCheckpointCostFollowsWhatChanged(t *testing.T) {
 	require.EqualValues(t, rounds, d.Puts("checkpoint"))
 	require.LessOrEqual(t, d.Gets("checkpoint"), int64(rounds*2), "merges read about one part a round")
 	perRound := d.Bytes(objstore.OpPutIfAbsent, "checkpoint") / rounds
-	require.Less(t, perRound, full.Bytes(objstore.OpPutIfAbsent, "checkpoint")/50)
+	require.Less(t, perRound, full.Bytes(objstore.OpPutIfAbsent, "checkpoint")/25)
 }
 
 func TestSameBucketsAgainAndAgainReadNothing(t *testing.T) {

@@ -25,14 +25,18 @@
 //   - INVARIANT(wal-2): position n+1 is acknowledged only after n.
 //   - INVARIANT(wal-3): while an outcome is unknown nothing is minted, and only the
 //     same bytes are put at the same name.
-//   - INVARIANT(wal-4): after a fence, a foreign object or a put that failed for
+//   - INVARIANT(wal-4): "exists" is believed only after reading back what stands
+//     there; damaged answers are read again.
+//   - INVARIANT(wal-5): after a fence, a foreign object or a put that failed for
 //     good, the incarnation mints and acknowledges nothing, ever.
-//   - INVARIANT(wal-5): the log of an incarnation is what lies before its first
-//     absent or fenced position; only that is ever acknowledged.
-//   - INVARIANT(wal-6): a fence is never deleted while its incarnation may live.
-//   - INVARIANT(wal-7): a position that was taken is never put again, even when it
+//   - INVARIANT(wal-6): a position that was taken is never put again, even when it
 //     was freed by a collector.
-//   - INVARIANT(wal-8): an idle log asks nothing of the store and runs no timer.
+//   - INVARIANT(wal-7): the log of an incarnation is what lies before its first
+//     absent or fenced position; only that is ever acknowledged.
+//   - INVARIANT(wal-8): a fence is never deleted while its incarnation may live.
+//   - INVARIANT(wal-9): a fence behind a gap means that the view is stale: nothing
+//     is put.
+//   - INVARIANT(wal-10): an idle log asks nothing of the store and runs no timer.
 //
 // # Concurrency
 //

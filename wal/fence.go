@@ -38,6 +38,9 @@ const barrierMark = "barrier:"
 // ever was or will be acknowledged. If a fence stands already, end is where it
 // stands. Positions below from must be covered by a checkpoint.
 //
+// INVARIANT(wal-7): the log is what lies before the first absent or fenced position.
+// INVARIANT(wal-8): whoever collects keeps every fence, barriers too.
+//
 // Fence is safe to repeat and to race. Errors: Conflict when positions at or
 // after from were collected, which means that another taker is done long ago
 // (reread the metadata); Unknown when ctx ended while the fence may or may not
@@ -153,7 +156,8 @@ func (f *fencer) list(ctx context.Context, from uint64) (map[uint64]int64, error
 }
 
 // checkBehind looks for a fence behind the gap at pos. One that stands there was
-// put when the positions before it were present, so they were collected since.
+// put when the positions before it were present, so they were collected since
+// (INVARIANT(wal-9)).
 func (f *fencer) checkBehind(ctx context.Context, pos uint64, behind map[uint64]int64) error {
 	for _, seq := range slices.Sorted(maps.Keys(behind)) {
 		if behind[seq] > maxFenceBytes {

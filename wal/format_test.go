@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -198,11 +199,14 @@ func TestFooterThatLiesIsCorrupt(t *testing.T) {
 // countingReader counts requests and the bytes they return.
 type countingReader struct {
 	RangeReader
+	mu           sync.Mutex
 	calls, bytes int
 }
 
 func (c *countingReader) GetRange(ctx context.Context, key string, start, n int64) ([]byte, objstore.Info, error) {
 	b, info, err := c.RangeReader.GetRange(ctx, key, start, n)
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.calls++
 	c.bytes += len(b)
 	return b, info, err

@@ -12,6 +12,10 @@ import (
 // is free for them: enough to keep the puts busy, few enough to bound memory.
 const encodeAhead = 2
 
+// entryOverhead is what an entry costs in memory beside its rows, charged against
+// MaxPendingBytes so that many tiny entries are bounded too.
+const entryOverhead = 256
+
 // Log is the write-ahead log of one incarnation: it turns entries into WAL
 // objects and says when they are durable.
 //
@@ -85,7 +89,6 @@ type completion struct {
 	fatal   error      // of the log's end: OnFatal is called first
 	entries []Entry
 	results func(i int) Result
-	bytes   int64
 }
 
 // New checks the options. Errors: Invalid.
@@ -138,7 +141,7 @@ func (l *Log) Append(ctx context.Context, entries []Entry) error {
 		if err := checkEntry(&entries[i]); err != nil {
 			return err
 		}
-		bytes += entries[i].Bytes
+		bytes += entries[i].Bytes + entryOverhead
 	}
 	if err := l.room.take(ctx, bytes); err != nil {
 		return err

@@ -110,6 +110,7 @@ func (l *Log) put(c *cut) {
 	policy := l.opts.Create
 	policy.OnRetry = func(attempt int, err error) {
 		l.post(event{kind: evUnknown, cut: c, err: err})
+		l.opts.Logger.Warn("WAL put has no outcome yet; retrying the same bytes", "object", c.id(l).Key(), "attempt", attempt, "error", err)
 		if l.opts.Create.OnRetry != nil {
 			l.opts.Create.OnRetry(attempt, err)
 		}
@@ -145,7 +146,8 @@ func createObject(ctx context.Context, store objstore.Store, id ObjectID, object
 const maxReadBacks = 4
 
 // createOrRead puts an object and returns nil when our bytes stand there, or else
-// what does.
+// what does (INVARIANT(wal-4)). An object that vanished meanwhile is an error of
+// class Unknown from objstore.Create, after which nothing is put (INVARIANT(wal-6)).
 func createOrRead(ctx context.Context, store objstore.Store, id ObjectID, object []byte, p objstore.CreatePolicy) (*Footer, error) {
 	for reads := 1; ; reads++ {
 		made, err := objstore.Create(ctx, store, id.Key(), object, p)

@@ -8,7 +8,8 @@ import (
 )
 
 // run is the sequencing goroutine: it alone cuts, mints positions, and decides
-// what is acknowledged. Without work it waits on a channel and on no timer.
+// what is acknowledged. Without work it waits on a channel and on no timer
+// (INVARIANT(wal-10)).
 func (l *Log) run() {
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()
@@ -89,7 +90,6 @@ func (l *Log) apply(e event) {
 	case evUnknown:
 		l.mu.seq.unknown(e.cut.seq)
 		l.mu.stats.Retries++
-		l.opts.Logger.Warn("WAL put has no outcome yet; retrying the same bytes", "object", e.cut.id(l).Key(), "error", e.err)
 	case evCreated:
 		l.mu.seq.created(e.cut.seq)
 	case evFailed:
@@ -134,7 +134,7 @@ func (l *Log) acknowledge() {
 			l.mu.stats.Rows += g.rows
 		}
 		result := Result{Object: commit.ID, Timestamp: c.footer.Timestamp}
-		l.push(completion{commit: commit, entries: c.entries, bytes: c.bytes, results: func(int) Result { return result }})
+		l.push(completion{commit: commit, entries: c.entries, results: func(int) Result { return result }})
 	}
 }
 
@@ -150,7 +150,6 @@ func (l *Log) fail(cause error, at *cut) {
 	l.mu.fatal = cause
 	l.cancel()
 	l.room.close(l.stoppedError())
-	l.opts.Logger.Error("write-ahead log stopped", "incarnation", l.opts.Incarnation, "error", cause)
 
 	// A position is surely lost when the log surely ends at or before it.
 	lostFrom := l.mu.seq.next
@@ -163,7 +162,6 @@ func (l *Log) fail(cause error, at *cut) {
 		for _, e := range entries {
 			c.entries = append(c.entries, e)
 			lost = append(lost, surely)
-			c.bytes += e.Bytes
 		}
 	}
 	for seq := l.mu.seq.acked; seq < l.mu.seq.next; seq++ {
@@ -216,18 +214,23 @@ func (l *Log) completer() {
 }
 
 func (l *Log) callBack(c *completion) {
-	switch {
-	case c.commit != nil && l.opts.OnCommit != nil:
+	if c.commit != nil && l.opts.OnCommit != nil {
 		l.opts.OnCommit(*c.commit)
-	case c.fatal != nil && l.opts.OnFatal != nil && !errs.Is(c.fatal, errs.Closed):
-		l.opts.OnFatal(c.fatal)
 	}
+	if c.fatal != nil && !errs.Is(c.fatal, errs.Closed) {
+		l.opts.Logger.Error("write-ahead log stopped", "incarnation", l.opts.Incarnation, "error", c.fatal)
+		if l.opts.OnFatal != nil {
+			l.opts.OnFatal(c.fatal)
+		}
+	}
+	var bytes int64
 	for i := range c.entries {
+		bytes += c.entries[i].Bytes + entryOverhead
 		if done := c.entries[i].Done; done != nil {
 			done(c.results(i))
 		}
 	}
-	l.room.give(c.bytes)
+	l.room.give(bytes)
 	if c.commit != nil {
 		l.mu.Lock()
 		l.mu.durable += uint64(len(c.entries))

@@ -224,11 +224,11 @@ func TestLostAnswersNeitherFenceNorDuplicate(t *testing.T) {
 func TestFencedWriterCannotAcknowledge(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		store := newHookStore()
-		var fatal []error
+		fatal := make(chan error, 2)
 		var got outcomes
 		l := openLog(t, Options{Store: store, OnFatal: func(err error) {
 			require.Equal(t, []string{"0"}, got.names(), "OnFatal comes before the waiters hear")
-			fatal = append(fatal, err)
+			fatal <- err
 		}})
 		put := func(i int64) {
 			e := entry(bucketA, i, i)
@@ -241,10 +241,11 @@ func TestFencedWriterCannotAcknowledge(t *testing.T) {
 		require.NoError(t, err)
 		require.EqualValues(t, 1, end)
 		put(1)
-		require.Len(t, fatal, 1)
-		require.True(t, errs.Is(fatal[0], errs.Fenced), "%v", fatal[0])
-		require.ErrorContains(t, fatal[0], "inc-2")
-		require.Equal(t, []any{FencedBy{"inc-2"}}, errs.Details(fatal[0]))
+		err = <-fatal
+		require.Empty(t, fatal)
+		require.True(t, errs.Is(err, errs.Fenced), "%v", err)
+		require.ErrorContains(t, err, "inc-2")
+		require.Equal(t, []any{FencedBy{"inc-2"}}, errs.Details(err))
 		require.Equal(t, errs.Unavailable, errs.ClassOf(got.all()[1].Err), "surely lost, retry elsewhere")
 
 		err = l.Append(t.Context(), []Entry{entry(bucketA, 2, 2)})
@@ -400,9 +401,9 @@ func TestStalledStoreBoundsMemoryAndTellsCallersToSlowDown(t *testing.T) {
 				break
 			}
 			next++
-			accepted += 32
+			accepted += 32 + entryOverhead
 		}
-		require.Equal(t, int64(limit), accepted)
+		require.Greater(t, accepted, int64(limit-32-entryOverhead))
 		require.LessOrEqual(t, l.Stats().PendingBytes, int64(limit))
 
 		waiting := make(chan error, 1)
@@ -536,8 +537,8 @@ func (zeroReader) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 func TestMedianAcknowledgementIsHalfABatchAgeAndAPut(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const put = 30 * time.Millisecond
-		for _, tables := range []int{1, 50} {
-			p50, p99 := ackLatency(t, tables, 200, put)
+		for _, tables := range []int{1, 20} {
+			p50, p99 := ackLatency(t, tables, 60, put)
 			require.LessOrEqual(t, p50, DefaultFlushAge/2+put*12/10, "%d tables", tables)
 			require.LessOrEqual(t, p99, DefaultFlushAge+2*put, "%d tables", tables)
 		}

@@ -40,7 +40,8 @@ type Options struct {
 	FlushFloor time.Duration // at most FlushAge
 	InFlight   int
 	Codec      segments.Codec
-	// MaxPendingBytes bounds the bytes handed over and not yet answered.
+	// MaxPendingBytes bounds the bytes handed over and not yet answered, with a
+	// little for each entry.
 	MaxPendingBytes int64
 	// EncodeWorkers bounds the segments encoded at a time; default GOMAXPROCS.
 	EncodeWorkers int

@@ -18,7 +18,7 @@ const (
 // between the first not acknowledged and the next to mint.
 // INVARIANT(wal-2): position n+1 is acknowledged only after n.
 // INVARIANT(wal-3): nothing is minted while an outcome is uncertain.
-// INVARIANT(wal-4): after a stop nothing is minted or acknowledged, ever.
+// INVARIANT(wal-5): after a stop nothing is minted or acknowledged, ever.
 type sequencer struct {
 	next  uint64 // next position to mint
 	acked uint64 // first position not acknowledged
