@@ -2,7 +2,6 @@ package lakehouse
 
 import (
 	"log/slog"
-	"net/url"
 	"strings"
 	"time"
 
@@ -96,13 +95,13 @@ func setDefault[T int | int64 | time.Duration](v *T, fallback T) {
 }
 
 // locationOf turns a store's URL into the URI prefix that query engines use:
-// without query parameters, and without percent-encoding, which engines do not
-// undo for any scheme.
+// without query parameters. Nothing is percent-encoded or decoded, because
+// engines do neither; a file store's URL is "file://" and its plain path.
 func locationOf(storeURL string) string {
-	base, _, _ := strings.Cut(storeURL, "?")
-	if plain, err := url.PathUnescape(base); err == nil {
-		base = plain
+	if strings.HasPrefix(storeURL, "file://") {
+		return storeURL
 	}
+	base, _, _ := strings.Cut(storeURL, "?")
 	return base
 }
 
