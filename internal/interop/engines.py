@@ -1,0 +1,159 @@
+"""The engines under test. Each reads a table by REST catalog and by path.
+
+rows(name, columns) returns dicts of the engine's own values; count(name)
+is what the engine answers to count(*); where(name, condition) counts the rows
+that its own planner leaves and its filter keeps.
+"""
+
+import importlib.util
+import os
+import pathlib
+
+import chdb.session
+import duckdb
+import pyarrow as pa
+from pyiceberg.catalog import load_catalog
+from pyiceberg.table import StaticTable
+
+import values
+
+DB = "interop"
+
+
+def quoted(name):
+    return '"' + name.replace('"', '""') + '"'
+
+
+class Engine:
+    def skips(self, table):
+        """Says why the engine cannot read a table; None when it can."""
+        return None
+
+    def same(self, t, got, want):
+        """Compares canonical values of type t."""
+        return got == want
+
+
+class PyIceberg(Engine):
+    def __init__(self, mode, site):
+        self.name, self.mode, self.site = f"pyiceberg/{mode}", mode, site
+        if mode == "rest":
+            self.catalog = load_catalog("firn", type="rest", uri=site.catalog, **site.pyiceberg)
+
+    def table(self, name):
+        if self.mode == "rest":
+            return self.catalog.load_table((DB, name))
+        return StaticTable.from_metadata(self.site.metadata(name))
+
+    def rows(self, name, columns):
+        table = self.table(name).scan().to_arrow()
+        return table.select([n for n, _ in columns]).to_pylist()
+
+    def same(self, t, got, want):
+        # PyIceberg 0.12 rebuilds lists of structs from their offsets alone, so
+        # that NULL lists come back empty; the files have them as NULL.
+        return got == want or t.startswith("list<struct") and want is None and got == []
+
+    def count(self, name):
+        return self.table(name).scan().count()
+
+    def where(self, name, column, literal):
+        return self.table(name).scan(row_filter=f"{quoted(column)} = {literal}").to_arrow().num_rows
+
+    def nulls(self, name, column):
+        return self.table(name).scan(row_filter=f"{quoted(column)} IS NULL").to_arrow().num_rows
+
+
+class SQL(Engine):
+    """What the engines that speak SQL share."""
+
+    def rows(self, name, columns):
+        return self.query(f"SELECT {', '.join(quoted(n) for n, _ in columns)} FROM {self.source(name)}").to_pylist()
+
+    def scalar(self, sql):
+        return self.query(sql).column(0).to_pylist()[0]
+
+    def count(self, name):
+        return self.scalar(f"SELECT count(*) AS answer FROM {self.source(name)}")
+
+    def where(self, name, column, literal):
+        return self.scalar(f"SELECT count(*) AS answer FROM {self.source(name)} WHERE {quoted(column)} = {literal}")
+
+    def nulls(self, name, column):
+        return self.scalar(f"SELECT count(*) AS answer FROM {self.source(name)} WHERE {quoted(column)} IS NULL")
+
+
+class DuckDB(SQL):
+    def __init__(self, mode, site):
+        self.name, self.mode, self.site = f"duckdb/{mode}", mode, site
+        self.con = duckdb.connect()
+        self.con.execute("SET TimeZone = 'UTC'")
+        for extension in ("avro", "httpfs", "iceberg"):
+            folder = pathlib.Path(importlib.util.find_spec(f"duckdb_extension_{extension}").origin).parent
+            path = next(folder.glob(f"extensions/*/{extension}.duckdb_extension"))
+            self.con.execute(f"LOAD '{path}'")
+        for statement in site.duckdb:
+            self.con.execute(statement)
+        if mode == "rest":
+            self.con.execute(f"ATTACH 'firn' AS firn (TYPE iceberg, ENDPOINT '{site.catalog}', AUTHORIZATION_TYPE 'none')")
+
+    def source(self, name):
+        if self.mode == "rest":
+            return f"firn.{DB}.{quoted(name)}"
+        return f"iceberg_scan('{self.site.folder(name)}')"
+
+    def query(self, sql):
+        return self.con.execute(sql).to_arrow_table()
+
+
+class ClickHouse(SQL):
+    """chdb. By REST it attaches the catalog as a database; by path it reads the
+    folder, which must lie inside the working directory."""
+
+    sessions = {}
+
+    def __init__(self, mode, site):
+        self.name, self.mode, self.site = f"clickhouse/{mode}", mode, site
+        os.chdir(site.store)
+        self.session = self.sessions.setdefault("one", chdb.session.Session())
+        for statement in ("SET allow_database_iceberg = 1", "SET allow_experimental_database_iceberg = 1",
+                          "SET output_format_arrow_string_as_string = 0", "SET session_timezone = 'UTC'"):
+            self.session.query(statement)
+        if mode == "rest":
+            self.session.query("DROP DATABASE IF EXISTS firn")
+            self.session.query(f"CREATE DATABASE firn ENGINE = DataLakeCatalog('{site.catalog}/v1') "
+                               f"SETTINGS catalog_type = 'rest', warehouse = 'firn'{site.clickhouse}")
+
+    def source(self, name):
+        if self.mode == "rest":
+            return f"firn.`{DB}.{name}`"
+        return f"icebergLocal('{self.site.folder(name).relative_to(self.site.store)}/')"
+
+    def skips(self, table):
+        return {"p_decimal_38_10__truncate": "ClickHouse cannot truncate a 128-bit decimal",
+                "p_uuid_identity": "ClickHouse reads uuid partition values as text"}.get(table.name)
+
+    def same(self, t, got, want):
+        if t == "time":  # read as whole seconds of the day, which canonical takes for microseconds
+            return got == (want and values.clock(values.seconds(want)))
+        return got == without_nulls(t, want)
+
+    def query(self, sql):
+        out = self.session.query(sql.replace('"', "`"), "ArrowStream")
+        copied = bytes(bytearray(out.bytes()))  # the answer's own memory goes with it
+        return pa.ipc.open_stream(copied).read_all()
+
+
+def without_nulls(t, v):
+    """What a value becomes in ClickHouse, whose lists, maps and structs are never NULL."""
+    kind, args = values.parse(t)
+    if kind == "list":
+        return [without_nulls(args[0], x) for x in v or []]
+    if kind == "map":
+        return v or []
+    if kind == "struct":
+        return {name: without_nulls(typ, v and v[name]) for name, typ in args}
+    return v
+
+
+ENGINES = [PyIceberg, DuckDB, ClickHouse]
