@@ -116,13 +116,13 @@ class ClickHouse(SQL):
         self.name, self.mode, self.site = f"clickhouse/{mode}", mode, site
         os.chdir(site.store)
         self.session = self.sessions.setdefault("one", chdb.session.Session())
-        for statement in ("SET allow_database_iceberg = 1", "SET allow_experimental_database_iceberg = 1",
-                          "SET output_format_arrow_string_as_string = 0", "SET session_timezone = 'UTC'"):
+        for statement in ("SET allow_database_iceberg = 1", "SET output_format_arrow_string_as_string = 0",
+                          "SET session_timezone = 'UTC'"):
             self.session.query(statement)
         if mode == "rest":
             self.session.query("DROP DATABASE IF EXISTS firn")
-            self.session.query(f"CREATE DATABASE firn ENGINE = DataLakeCatalog('{site.catalog}/v1') "
-                               f"SETTINGS catalog_type = 'rest', warehouse = 'firn'{site.clickhouse}")
+            self.session.query(f"CREATE DATABASE firn ENGINE = DataLakeCatalog('{site.catalog}/v1', {site.clickhouse}) "
+                               "SETTINGS catalog_type = 'rest', warehouse = 'firn', vended_credentials = false")
 
     def source(self, name):
         if self.mode == "rest":
