@@ -97,7 +97,7 @@ func TestBatchIsCutByFloorAgeOrBytes(t *testing.T) {
 		mustAppend(t, l, entry(bucketA, 0, 1))
 		time.Sleep(2*time.Millisecond - 1)
 		require.Equal(t, 0, puts())
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		require.Equal(t, 1, puts(), "nothing in flight: cut at the floor")
 
 		mustAppend(t, l, entry(bucketA, 1, 2))
@@ -105,7 +105,7 @@ func TestBatchIsCutByFloorAgeOrBytes(t *testing.T) {
 		mustAppend(t, l, entry(bucketA, 2, 3))
 		time.Sleep(50*time.Millisecond - 1)
 		require.Equal(t, 1, puts())
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		require.Equal(t, 2, puts(), "something in flight: cut at the age of the oldest")
 
 		mustAppend(t, l, Entry{Bucket: bucketA, Schema: testSchema(), Rows: rowsOf(4), Bytes: 1000, BaseOffset: 3})

@@ -88,7 +88,7 @@ func (r *simRecorder) events() []string {
 
 func (r *simRecorder) PutIfAbsent(ctx context.Context, key string, body []byte) (out objstore.Outcome, err error) {
 	if r.twoWinners && strings.HasPrefix(key, "wal/") {
-		out, err = objstore.Created, r.Store.Put(ctx, key, body)
+		out, err = objstore.Created, r.Put(ctx, key, body)
 	} else {
 		out, err = r.Store.PutIfAbsent(ctx, key, body)
 	}

@@ -394,7 +394,7 @@ func (s *simulation) checkHistory() error {
 }
 
 // simulate runs one seed and returns its verdict and events.
-func simulate(t *testing.T, seed uint64, mut simMutation) (verdict error, events []string) {
+func simulate(t *testing.T, seed uint64, mut simMutation) (events []string, verdict error) {
 	synctest.Test(t, func(*testing.T) {
 		store := newSimStore(seed)
 		store.inner.twoWinners = mut == simTwoWinners
@@ -403,7 +403,7 @@ func simulate(t *testing.T, seed uint64, mut simMutation) (verdict error, events
 		time.Sleep(simSettle) // late puts land before the bubble ends
 		events = store.inner.events()
 	})
-	return verdict, events
+	return events, verdict
 }
 
 func simSeeds(def int) uint64 {
@@ -422,7 +422,7 @@ func TestSimulationOfTakeover(t *testing.T) {
 		first = n
 	}
 	for seed := first; seed < first+simSeeds(200); seed++ {
-		if err, events := simulate(t, seed, simDesign); err != nil {
+		if events, err := simulate(t, seed, simDesign); err != nil {
 			t.Fatalf("FIRN_SIM_SEED=%d: %v\n%s", seed, err, strings.Join(events, "\n"))
 		}
 	}
@@ -430,8 +430,8 @@ func TestSimulationOfTakeover(t *testing.T) {
 
 func TestSimulationRepeatsItself(t *testing.T) {
 	for seed := range simSeeds(10) {
-		_, one := simulate(t, seed, simDesign)
-		_, two := simulate(t, seed, simDesign)
+		one, _ := simulate(t, seed, simDesign)
+		two, _ := simulate(t, seed, simDesign)
 		require.Equal(t, one, two, "seed %d", seed)
 		require.Greater(t, len(one), 10)
 	}
@@ -441,7 +441,7 @@ func TestSimulationNoticesABrokenProtocol(t *testing.T) {
 	for _, mut := range []simMutation{simTwoWinners, simCollectFence} {
 		found := 0
 		for seed := range uint64(20) {
-			if err, _ := simulate(t, seed, mut); err != nil {
+			if _, err := simulate(t, seed, mut); err != nil {
 				found++
 			}
 		}
