@@ -182,3 +182,40 @@ func (l *Lake) RemoveTable(ctx context.Context, prefix string) (int, error) {
 	}
 	return n, nil
 }
+
+// References returns the keys that the table's newest metadata needs: the
+// metadata version itself, and the manifest lists, manifests and live data files
+// of every snapshot. One that is missing in the store is corruption.
+func (l *Lake) References(ctx context.Context, def TableDef) (map[string]bool, error) {
+	v, err := l.newest(ctx, def, verifyAged)
+	if err != nil {
+		return nil, errs.In("read references of "+def.String(), err)
+	}
+	out := map[string]bool{v.key: true, def.hintKey(): true}
+	for _, snap := range v.meta.Snapshots() {
+		s, err := l.snapshotOf(def, v, &snap)
+		if err != nil {
+			return nil, errs.In("read references of "+def.String(), err)
+		}
+		files, err := s.Files(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range files {
+			out[f.Key] = true
+		}
+		manifests, err := l.manifestList(ctx, snap.ManifestList)
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range manifests {
+			if key, ok := l.key(m.FilePath()); ok {
+				out[key] = true
+			}
+		}
+		if key, ok := l.key(snap.ManifestList); ok {
+			out[key] = true
+		}
+	}
+	return out, nil
+}
