@@ -95,7 +95,10 @@ func TestLedgerCountsByOperationAndClass(t *testing.T) {
 	_, _, _ = l.Get(ctx, "wal/i/2")
 	_, _, _ = l.GetRange(ctx, "wal/i/1", 0, 2)
 	_, _ = l.Head(ctx, "bad//key")
-	for range l.List(ctx, "lake/db/t-1/data/", "") {
+	for _, err := range l.List(ctx, "lake/db/t-1/data/", "") {
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 	_ = l.Delete(ctx, "wal/i/1")
 	var got []string

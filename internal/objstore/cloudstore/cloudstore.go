@@ -126,7 +126,7 @@ func (s *Store) read(ctx context.Context, key string, start, length int64) ([]by
 	if err != nil {
 		return nil, objstore.Info{}, classify(ctx, "read "+key, err, false)
 	}
-	defer r.Close()
+	defer func() { _ = r.Close() }()
 	info := objstore.Info{Key: key, Size: r.Size(), ModTime: r.ModTime()}
 	from, to := start, info.Size
 	if length >= 0 {

@@ -165,9 +165,9 @@ func (s *Store) plan(op objstore.Op, key string) plan {
 		faults = append(faults, r.Fault)
 		switch r.Fault {
 		case Delay:
-			p.before += r.Rule.Delay
+			p.before += r.Delay
 		case DelayAnswer:
-			p.after += r.Rule.Delay
+			p.after += r.Delay
 		case PagesOfOne:
 			p.pagesOfOne = true
 		default:

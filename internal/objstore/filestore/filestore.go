@@ -197,7 +197,7 @@ func (s *Store) write(op, path string, body []byte, place func(from, to string) 
 	if err != nil {
 		return objstore.Unknown, classify(op, err)
 	}
-	defer os.Remove(temp) // after a rename there is nothing left to remove
+	defer func() { _ = os.Remove(temp) }() // after a rename there is nothing left to remove
 	folder := filepath.Dir(path)
 	if err := s.folders.ensure(folder); err != nil {
 		return objstore.Unknown, classify(op, err)

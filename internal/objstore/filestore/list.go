@@ -28,7 +28,7 @@ func (s *Store) List(ctx context.Context, prefix, startAfter string) iter.Seq2[o
 }
 
 type walk struct {
-	ctx                context.Context //nolint:containedctx // lives as long as one List
+	ctx                context.Context // lives as long as one List
 	store              *Store
 	prefix, startAfter string
 	yield              func(objstore.Info, error) bool

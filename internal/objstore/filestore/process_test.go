@@ -175,8 +175,8 @@ func TestOldTemporariesAreSweptAndYoungOnesKept(t *testing.T) {
 	if _, err := os.Stat(young); err != nil {
 		t.Errorf("young temporary: %v", err)
 	}
-	for info := range s.List(t.Context(), "", "") {
-		t.Errorf("listed %s", info.Key)
+	for info, err := range s.List(t.Context(), "", "") {
+		t.Errorf("listed %s, %v", info.Key, err)
 	}
 }
 

@@ -15,7 +15,7 @@ var errTooSlow = errors.New("the store did not answer in time")
 // attempt is the time limit of one request: a context and the timer that ends
 // it.
 type attempt struct {
-	ctx    context.Context //nolint:containedctx // lives as long as one request
+	ctx    context.Context // lives as long as one request
 	cancel context.CancelCauseFunc
 	timer  *time.Timer
 }

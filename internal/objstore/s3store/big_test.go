@@ -33,7 +33,7 @@ func BenchmarkPutIfAbsent(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer s.Close()
+	defer func() { _ = s.Close() }()
 	body := make([]byte, 16<<10)
 	n := 0
 	for b.Loop() {

@@ -77,7 +77,7 @@ func classify(ctx context.Context, op string, err error, write bool) error {
 	case status != 0:
 		e.Class, e.Msg = statusClass(status, write)
 		e.RetryAfter = retryAfter(header)
-	case context.Cause(ctx) == errTooSlow:
+	case errors.Is(context.Cause(ctx), errTooSlow):
 		e.Class, e.Cause = lost, errTooSlow
 	case ctx.Err() != nil && write:
 		e.Class, e.Cause = errs.Unknown, ctx.Err()

@@ -49,7 +49,7 @@ func Binary(ctx context.Context) (string, error) {
 
 func build(ctx context.Context, module, path string) error {
 	half := fmt.Sprintf("%s.%d", path, os.Getpid())
-	defer os.Remove(half)
+	defer func() { _ = os.Remove(half) }()
 	cmd := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", half, serverPackage)
 	cmd.Dir = module
 	cmd.Env = append(os.Environ(), "GOFLAGS=-mod=readonly", "GOWORK=off")
