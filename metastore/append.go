@@ -74,7 +74,7 @@ func (l *Log) Append(ctx context.Context, decide Decision) (*State, error) {
 		}
 		fresh = true
 		if attempt > 0 {
-			if err := l.pause(ctx, time.Duration(rand.Int64N(int64(appendBackoff)))); err != nil { //nolint:gosec // jitter
+			if err := l.pause(ctx, time.Duration(rand.Int64N(int64(appendBackoff)))); err != nil {
 				return nil, errs.Wrap(errs.Canceled, "append metadata entry", err)
 			}
 		}

@@ -171,14 +171,14 @@ func decodeCommand(raw map[string]json.RawMessage) (Command, error) {
 		return nil, errs.New(errs.Corrupt, "it has %d commands, not one", len(raw))
 	}
 	for name, body := range raw {
-		make, ok := newCommand[name]
+		newOne, ok := newCommand[name]
 		if !ok {
 			return nil, errs.New(errs.Corrupt, "unknown command %q", name)
 		}
 		if string(body) == "null" {
 			return nil, errs.New(errs.Corrupt, "command %q is null", name)
 		}
-		c := make()
+		c := newOne()
 		if err := strictJSON(body, c); err != nil {
 			return nil, errs.New(errs.Corrupt, "command %q: %v", name, err)
 		}

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -145,7 +146,7 @@ func strictJSON(b []byte, into any) error {
 	if err := d.Decode(into); err != nil {
 		return err
 	}
-	if _, err := d.Token(); err != io.EOF {
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return errs.New(errs.Corrupt, "text follows the JSON value")
 	}
 	return nil

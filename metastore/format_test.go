@@ -22,7 +22,7 @@ var writeGolden = flag.Bool("write-golden", false, "write golden files that do n
 func golden(t testing.TB, name string, made []byte) []byte {
 	t.Helper()
 	path := filepath.Join("testdata", "golden", name)
-	want, err := os.ReadFile(path) //nolint:gosec // a path of the test
+	want, err := os.ReadFile(path)
 	if os.IsNotExist(err) && *writeGolden {
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o750))
 		require.NoError(t, os.WriteFile(path, made, 0o600))

@@ -83,7 +83,7 @@ func checkPartition(t *Table) error {
 		}
 		names[strings.ToLower(p.Name)] = true
 		for _, f := range t.Current().Fields {
-			if strings.EqualFold(f.Name, p.Name) && !(p.Transform == "identity" && f.ID == p.SourceID) {
+			if strings.EqualFold(f.Name, p.Name) && (p.Transform != "identity" || f.ID != p.SourceID) {
 				return errs.New(errs.Invalid, "column %q: the partition field %s has the same name; rename the column",
 					f.Name, partitionText(p.Transform, source.Name))
 			}

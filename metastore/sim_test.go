@@ -73,7 +73,7 @@ type actor struct {
 type killed struct{}
 
 func newSim(seed uint64, check positionCheck) *sim {
-	s := &sim{seed: seed, rng: rand.New(rand.NewPCG(seed, 7)), check: check, events: sha256.New(), counts: map[string]int{}} //nolint:gosec // reproducible on purpose
+	s := &sim{seed: seed, rng: rand.New(rand.NewPCG(seed, 7)), check: check, events: sha256.New(), counts: map[string]int{}}
 	s.store = &simStore{rng: s.rng, objects: map[string]simObject{}, first: map[string][]byte{}, faults: true, note: s.note}
 	s.states = []*State{{}}
 	for i := range simAgents {
@@ -176,7 +176,7 @@ func (a *actor) step(what string) {
 func (a *actor) live() {
 	rng := a.sim.rng
 	var err error
-	a.do(func(ctx context.Context) error {
+	_ = a.do(func(ctx context.Context) error {
 		a.log, err = Open(ctx, &actorStore{simStore: a.sim.store, step: a.step}, Options{
 			Writer: a.incarnation, SlotCount: 4, SnapshotEvery: 3, TrimAge: -1, Manual: true, check: a.sim.check,
 			Rand: newSeeded(a.sim.seed<<16 | uint64(a.sim.births)),
@@ -195,9 +195,9 @@ func (a *actor) live() {
 		return
 	}
 	for _, former := range PlanStart(a.log.State(), a.agentID) {
-		a.append(DecideFence(former, 1, a.incarnation, a.agentID))
+		_ = a.append(DecideFence(former, 1, a.incarnation, a.agentID))
 	}
-	a.append(DecideJoin(Join{Incarnation: a.incarnation, AgentID: a.agentID}))
+	_ = a.append(DecideJoin(Join{Incarnation: a.incarnation, AgentID: a.agentID}))
 	for range 40 {
 		a.act(rng.IntN(12))
 		if fenced, _ := FencedSelf(a.log.State(), a.incarnation); fenced {
@@ -215,29 +215,29 @@ func (a *actor) act(what int) {
 	case 3, 4:
 		for _, r := range PlanClaims(s, me) {
 			a.step("recover") // takes its time; the world moves on
-			a.append(DecideClaim(me, r.Slots, checkpoint))
+			_ = a.append(DecideClaim(me, r.Slots, checkpoint))
 		}
 	case 5:
 		for _, h := range PlanReleases(s, me) {
-			a.append(DecideRelease(me, h.Slots, checkpoint))
+			_ = a.append(DecideRelease(me, h.Slots, checkpoint))
 		}
 	case 6:
 		if agents := s.LiveAgents(); len(agents) > 0 {
 			if victim := agents[a.sim.rng.IntN(len(agents))].Incarnation; victim != me {
-				a.append(DecideFence(victim, 1, me, a.agentID))
+				_ = a.append(DecideFence(victim, 1, me, a.agentID))
 			}
 		}
 	case 7, 8:
-		a.do(a.log.Maintain)
+		_ = a.do(a.log.Maintain)
 	case 9:
-		a.do(func(ctx context.Context) error { _, err := a.log.Refresh(ctx); return err })
+		_ = a.do(func(ctx context.Context) error { _, err := a.log.Refresh(ctx); return err })
 	case 10:
-		a.append(DecidePrune(a.log.o.Now()))
+		_ = a.append(DecidePrune(a.log.o.Now()))
 	case 11:
 		for _, h := range PlanLeave(s, me) {
-			a.append(DecideRelease(me, h.Slots, checkpoint))
+			_ = a.append(DecideRelease(me, h.Slots, checkpoint))
 		}
-		a.append(DecideLeave(me))
+		_ = a.append(DecideLeave(me))
 	}
 }
 

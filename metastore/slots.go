@@ -5,7 +5,7 @@ import "cmp"
 // SlotOf returns the slot of a bucket, in [0, SlotCount): a fixed function of
 // table and bucket (docs/format/metadata.md), the same in every version of Firn.
 func (s *State) SlotOf(table uint64, bucket int32) int {
-	return int(mix64(mix64(table)+uint64(uint32(bucket))) % uint64(s.SlotCount)) //nolint:gosec // widening, and the rest is below SlotCount
+	return int(mix64(mix64(table)+uint64(uint32(bucket))) % uint64(s.SlotCount))
 }
 
 // HomeSlot returns the slot whose owner gathers a table's fold commits: the slot

@@ -147,15 +147,7 @@ type tableJSON struct {
 }
 
 // MarshalJSON returns the persisted form (docs/format/metadata.md).
-func (t *Table) MarshalJSON() ([]byte, error) {
-	return json.Marshal(tableJSON{
-		ID: t.ID, UUID: t.UUID, Database: t.Database, Name: t.Name, Version: t.Version, Comment: t.Comment,
-		Schemas: t.Schemas, CurrentSchema: t.CurrentSchema, LastFieldID: t.LastFieldID,
-		Buckets: t.Buckets, BucketKey: t.BucketKey, PrimaryKey: t.PrimaryKey,
-		Partition: t.Partition, LastPartitionID: t.LastPartitionID, PartitionedBy: t.PartitionedBy,
-		Properties: t.Properties, CreatedAt: t.CreatedAt,
-	})
-}
+func (t *Table) MarshalJSON() ([]byte, error) { return json.Marshal(tableJSON(*t)) }
 
 // UnmarshalJSON reads the persisted form.
 func (t *Table) UnmarshalJSON(b []byte) error {
@@ -163,13 +155,7 @@ func (t *Table) UnmarshalJSON(b []byte) error {
 	if err := strictJSON(b, &j); err != nil {
 		return err
 	}
-	*t = Table{
-		ID: j.ID, UUID: j.UUID, Database: j.Database, Name: j.Name, Version: j.Version, Comment: j.Comment,
-		Schemas: j.Schemas, CurrentSchema: j.CurrentSchema, LastFieldID: j.LastFieldID,
-		Buckets: j.Buckets, BucketKey: j.BucketKey, PrimaryKey: j.PrimaryKey,
-		Partition: j.Partition, LastPartitionID: j.LastPartitionID, PartitionedBy: j.PartitionedBy,
-		Properties: j.Properties, CreatedAt: j.CreatedAt,
-	}
+	*t = Table(j)
 	return t.checkShape()
 }
 
