@@ -280,12 +280,10 @@ func (w *worker) jsonRow(row []byte) bool {
 
 // reject reports row n, whose fault the scanner holds.
 func (w *worker) reject(n int64) {
-	why := w.scan.why
-	e := RowError{Row: n, Column: w.scan.path, Reason: why.Error()}
-	if _, syntax := why.(badSyntax); syntax {
-		if w.opts.Format != CSV {
-			e.Reason = fmt.Sprintf("%s (byte %d of the row)", e.Reason, w.scan.pos)
-		}
+	e := RowError{Row: n, Column: w.scan.path, Reason: w.scan.why.Error()}
+	syntax := w.brokenJSON()
+	if syntax != nil && w.opts.Format != CSV {
+		e.Reason = fmt.Sprintf("%s (byte %d of the row)", syntax, w.scan.pos)
 		if w.opts.Format == JSON {
 			w.out.broken = &e
 			w.out.err = io.ErrUnexpectedEOF // replaced by the decoder, which knows the row's number
@@ -298,6 +296,21 @@ func (w *worker) reject(n int64) {
 		w.cut()
 		w.refused = true
 	}
+}
+
+// brokenJSON returns what makes the row at hand no JSON, if anything does. The
+// rest of a row of a JSON body is looked at too: it tells whether the body is sound.
+func (w *worker) brokenJSON() error {
+	s := &w.scan
+	if why, ok := s.why.(badSyntax); ok {
+		return why
+	}
+	if w.opts.Format == JSON {
+		if s.reset(s.buf); !s.skip() {
+			return s.why
+		}
+	}
+	return nil
 }
 
 // count notes the number of a good row.
