@@ -2,6 +2,7 @@ package loadtest
 
 import (
 	"fmt"
+	"maps"
 	"math/bits"
 	"sync"
 
@@ -118,6 +119,20 @@ func (c *Checker) Rows() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.rows
+}
+
+// Ends returns the offset after the last row of each bucket of a stream.
+func (c *Checker) Ends() map[int32]int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.next)
+}
+
+// Has reports whether a row was seen.
+func (c *Checker) Has(writer int32, seq int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.seen[writer].has(seq)
 }
 
 // Err returns what was wrong first, or nil.

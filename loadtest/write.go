@@ -72,10 +72,11 @@ func (r *run) write(ctx context.Context) error {
 	return nil
 }
 
-// flights of one writer: when each request was due, by its first row.
+// due is a writer's requests in flight: when each was due, by its first row.
 type due struct {
-	mu sync.Mutex
-	at map[int64]time.Time
+	slots chan struct{} // one token for each request in flight
+	mu    sync.Mutex
+	at    map[int64]time.Time
 }
 
 func (d *due) put(first int64, at time.Time) { d.mu.Lock(); d.at[first] = at; d.mu.Unlock() }
@@ -85,6 +86,9 @@ func (d *due) take(first int64) (time.Time, bool) {
 	defer d.mu.Unlock()
 	at, ok := d.at[first]
 	delete(d.at, first)
+	if ok {
+		<-d.slots
+	}
 	return at, ok
 }
 
@@ -93,7 +97,7 @@ func (d *due) take(first int64) (time.Time, bool) {
 // let it through.
 func (w *writing) writer(ctx context.Context, id int32, begun time.Time) error {
 	o := w.r.o
-	at := &due{at: map[int64]time.Time{}}
+	at := &due{at: map[int64]time.Time{}, slots: make(chan struct{}, o.InFlight)}
 	opt := client.WriterOptions{
 		BatchRows: int64(o.BatchRows), BatchBytes: 48 << 20, Linger: time.Second, InFlight: o.InFlight,
 		OnResult: func(res client.BatchResult) { w.result(id, at, res) },
@@ -127,11 +131,18 @@ func (w *writing) pump(ctx context.Context, out *client.Writer, id int32, at *du
 			return nil
 		}
 		rec := w.r.gen.Batch(id, first, o.BatchRows)
-		start := time.Now()
 		if perBatch > 0 {
 			if err := sleepUntil(ctx, next); err != nil {
 				return err
 			}
+		}
+		select {
+		case at.slots <- struct{}{}:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		start := time.Now()
+		if perBatch > 0 {
 			start = next
 			next = next.Add(perBatch)
 		}
