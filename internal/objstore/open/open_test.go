@@ -7,7 +7,9 @@ import (
 
 	"github.com/firn-data/firn/internal/errs"
 	"github.com/firn-data/firn/internal/objstore/open"
+	"github.com/firn-data/firn/internal/objstore/probe"
 	"github.com/firn-data/firn/internal/objstore/s3store"
+	"github.com/firn-data/firn/internal/testkit/s3test"
 )
 
 func TestURLChoosesTheDriver(t *testing.T) {
@@ -37,6 +39,23 @@ func TestBadURLsAreToldWithWhatIsKnown(t *testing.T) {
 		s, err := open.Open(t.Context(), url, open.Options{})
 		if !errs.Is(err, errs.Invalid) || !strings.Contains(err.Error(), word) || s != nil {
 			t.Errorf("%s: %v, %v", url, s, err)
+		}
+	}
+}
+
+func TestRealS3ServerPassesTheDoctor(t *testing.T) {
+	server := s3test.Start(t)
+	server.Setenv()
+	s, err := open.Open(t.Context(), server.URL("some/prefix", ""), open.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := probe.StartupProbe(t.Context(), s); err != nil {
+		t.Error(err)
+	}
+	for _, f := range probe.Examine(t.Context(), s, probe.Options{Samples: 5}) {
+		if f.Level != probe.OK {
+			t.Errorf("%+v", f)
 		}
 	}
 }
