@@ -362,7 +362,7 @@ func (c *structCaster) cast(a arrow.Array, at place) arrow.ArrayData {
 // nullCaster makes a column of NULLs of an array that has no type.
 func nullCaster(f segments.Field, ignoreUnknown bool) (caster, error) {
 	col, err := newColumn(f.Type, ignoreUnknown)
-	return &leafCaster{col: col}, err
+	return &leafCaster{col: col, add: nullsOf(col)}, err
 }
 
 // rescale returns v × 10^(to-from) when that is exact and fits.

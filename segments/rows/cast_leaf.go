@@ -22,7 +22,7 @@ type adder func(a arrow.Array, i int) error
 func leaf(from arrow.DataType, t segments.Type, col column) adder {
 	switch dt := from.(type) {
 	case *arrow.NullType:
-		return func(arrow.Array, int) error { return nil } // every value is NULL
+		return nullsOf(col)
 	case *arrow.DictionaryType:
 		return dictionaryLeaf(dt, t, col)
 	}
@@ -54,6 +54,11 @@ func leaf(from arrow.DataType, t segments.Type, col column) adder {
 		return bytesLeaf(from, col)
 	}
 	return nil
+}
+
+// nullsOf appends NULLs: arrays of the null type have no other value, but no bitmap that says so.
+func nullsOf(col column) adder {
+	return func(arrow.Array, int) error { col.null(); return nil }
 }
 
 // dictionaryLeaf decodes a dictionary.

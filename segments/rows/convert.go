@@ -79,13 +79,49 @@ func (c *converter) check(rec arrow.RecordBatch) (size int64, err error) {
 		if int64(arr.Len()) != rec.NumRows() {
 			return 0, errs.New(errs.Invalid, "column %q has %d values in a batch of %d rows", col.field.name, arr.Len(), rec.NumRows())
 		}
-		if err := array.ValidateFull(arr); err != nil {
+		if err := array.ValidateFull(forCheck(arr)); err != nil {
 			return 0, errs.New(errs.Invalid, "column %q of the body is malformed: %v", col.field.name, err)
 		}
 		one := array.NewRecordBatch(arrow.NewSchema([]arrow.Field{c.source.Field(col.from)}, nil), []arrow.Array{arr}, rec.NumRows())
 		size += max(segments.SizeOf(one), rec.NumRows()/8)
 	}
 	return size, nil
+}
+
+// forCheck returns the array in a form whose validation leaves to us what is a
+// matter of single rows: whether a text is UTF-8.
+func forCheck(arr arrow.Array) arrow.Array {
+	var as arrow.DataType
+	switch arr.DataType().ID() {
+	case arrow.STRING:
+		as = arrow.BinaryTypes.Binary
+	case arrow.LARGE_STRING:
+		as = arrow.BinaryTypes.LargeBinary
+	default:
+		return withNulls(arr)
+	}
+	d := arr.Data()
+	return array.MakeFromData(array.NewData(as, d.Len(), d.Buffers(), nil, d.NullN(), d.Offset()))
+}
+
+// withNulls gives arrays of Arrow's null type inside a nested one the validity
+// buffer that the validation asks for and the IPC reader leaves out.
+func withNulls(arr arrow.Array) arrow.Array {
+	d := arr.Data()
+	if len(d.Children()) == 0 {
+		if d.DataType().ID() == arrow.NULL {
+			return array.NewNull(d.Len())
+		}
+		return arr
+	}
+	children := make([]arrow.ArrayData, len(d.Children()))
+	for i, child := range d.Children() {
+		children[i] = child
+		if child.DataType().ID() == arrow.NULL || len(child.Children()) > 0 {
+			children[i] = withNulls(array.MakeFromData(child)).Data()
+		}
+	}
+	return array.MakeFromData(array.NewData(d.DataType(), d.Len(), d.Buffers(), children, d.NullN(), d.Offset()))
 }
 
 // part converts rows [from, to) of a checked batch.
@@ -200,7 +236,7 @@ func (p place) fail(i int, why error) {
 
 // requireAll marks the rows whose value is NULL.
 func (p place) requireAll(arr arrow.Array) {
-	if arr.NullN() == 0 && arr.DataType().ID() != arrow.DICTIONARY {
+	if arr.NullN() == 0 && arr.DataType().ID() != arrow.DICTIONARY && arr.DataType().ID() != arrow.NULL {
 		return
 	}
 	for i := range arr.Len() {
@@ -212,7 +248,7 @@ func (p place) requireAll(arr arrow.Array) {
 
 // isNull also looks through a dictionary.
 func isNull(arr arrow.Array, i int) bool {
-	if arr.IsNull(i) {
+	if arr.DataType().ID() == arrow.NULL || arr.IsNull(i) {
 		return true
 	}
 	if d, ok := arr.(*array.Dictionary); ok {
