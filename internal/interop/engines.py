@@ -38,12 +38,14 @@ class PyIceberg(Engine):
     def __init__(self, mode, site):
         self.name, self.mode, self.site = f"pyiceberg/{mode}", mode, site
         if mode == "rest":
-            self.catalog = load_catalog("firn", type="rest", uri=site.catalog, **site.pyiceberg)
+            self.catalog = load_catalog("firn", type="rest", uri=site.catalog)
 
     def table(self, name):
         if self.mode == "rest":
             return self.catalog.load_table((DB, name))
-        return StaticTable.from_metadata(self.site.metadata(name))
+        site = self.site
+        properties = {"s3.endpoint": site.endpoint, "s3.access-key-id": site.key, "s3.secret-access-key": site.secret, "s3.region": "us-east-1"}
+        return StaticTable.from_metadata(site.metadata(name), properties if site.s3 else {})
 
     def rows(self, name, columns):
         table = self.table(name).scan().to_arrow()
@@ -92,8 +94,9 @@ class DuckDB(SQL):
             folder = pathlib.Path(importlib.util.find_spec(f"duckdb_extension_{extension}").origin).parent
             path = next(folder.glob(f"extensions/*/{extension}.duckdb_extension"))
             self.con.execute(f"LOAD '{path}'")
-        for statement in site.duckdb:
-            self.con.execute(statement)
+        if mode == "path" and site.s3:
+            self.con.execute(f"CREATE SECRET (TYPE s3, KEY_ID '{site.key}', SECRET '{site.secret}', REGION 'us-east-1', URL_STYLE 'path', "
+                             f"USE_SSL false, ENDPOINT '{site.endpoint.removeprefix('http://')}')")
         if mode == "rest":
             self.con.execute(f"ATTACH 'firn' AS firn (TYPE iceberg, ENDPOINT '{site.catalog}', AUTHORIZATION_TYPE 'none')")
 
@@ -121,13 +124,19 @@ class ClickHouse(SQL):
             self.session.query(statement)
         if mode == "rest":
             self.session.query("DROP DATABASE IF EXISTS firn")
-            self.session.query(f"CREATE DATABASE firn ENGINE = DataLakeCatalog('{site.catalog}/v1', {site.clickhouse}) "
-                               "SETTINGS catalog_type = 'rest', warehouse = 'firn', vended_credentials = false")
+            # Local files take a format where S3 takes a key.
+            access = f"'{site.key}', '{site.secret}'" if site.s3 else "'Parquet'"
+            bucket = f", storage_endpoint = '{site.endpoint}/{site.s3.split('/')[2]}'" if site.s3 else ""
+            self.session.query(f"CREATE DATABASE firn ENGINE = DataLakeCatalog('{site.catalog}/v1', {access}) "
+                               f"SETTINGS catalog_type = 'rest', warehouse = 'firn', vended_credentials = false{bucket}")
 
     def source(self, name):
         if self.mode == "rest":
             return f"firn.`{DB}.{name}`"
-        return f"icebergLocal('{self.site.folder(name).relative_to(self.site.store)}/')"
+        site = self.site
+        if site.s3:
+            return f"icebergS3('{site.endpoint}/{site.folder(name).removeprefix('s3://')}/', '{site.key}', '{site.secret}')"
+        return f"icebergLocal('{site.relative(name)}/')"
 
     def skips(self, table):
         return {"p_decimal_38_10__truncate": "ClickHouse cannot truncate a 128-bit decimal",

@@ -7,6 +7,7 @@ with 1 on any difference.
 
 import argparse
 import json
+import os
 import pathlib
 import sys
 import time
@@ -55,24 +56,31 @@ class Firn:
 
 
 class Site:
-    """Where the engines find the catalog and the files."""
+    """Where the engines find the catalog and the files. The store's objects are
+    files too in the S3 server's folder, which is how tables are found by name."""
 
-    def __init__(self, url, store):
+    def __init__(self, url, store, s3="", endpoint=""):
         self.catalog = f"{url}/iceberg"
         self.store = pathlib.Path(store).resolve()
-        self.pyiceberg, self.duckdb = {}, []
-        self.clickhouse = "'Parquet'"  # local files take a format where S3 takes a key
+        self.s3, self.endpoint = s3, endpoint
+        self.key, self.secret = os.environ.get("AWS_ACCESS_KEY_ID", ""), os.environ.get("AWS_SECRET_ACCESS_KEY", "")
 
-    def folder(self, name):
+    def local(self, name):
         found = [p for p in (self.store / "lake" / DB).glob(f"{name}-*") if p.name[len(name) + 1:].isdigit()]
         if len(found) != 1:
             raise RuntimeError(f"table {name}: {len(found)} folders in the lake")
         return found[0]
 
+    def relative(self, name):
+        return self.local(name).relative_to(self.store)
+
+    def folder(self, name):
+        """Returns the table's location as engines spell it."""
+        return f"{self.s3}/{self.relative(name)}" if self.s3 else str(self.local(name))
+
     def metadata(self, name):
-        folder = self.folder(name) / "metadata"
-        version = (folder / "version-hint.text").read_text().strip()
-        return str(folder / f"v{version}.metadata.json")
+        version = (self.local(name) / "metadata" / "version-hint.text").read_text().strip()
+        return f"{self.folder(name)}/metadata/v{version}.metadata.json"
 
 
 class Report:
@@ -145,14 +153,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--url", required=True, help="the agent, http://host:port")
     parser.add_argument("--store", required=True, help="the folder of its file:// store")
+    parser.add_argument("--s3", default="", help="the s3:// URL of its store, when --store is the S3 server's folder")
+    parser.add_argument("--endpoint", default="", help="the S3 endpoint")
+    parser.add_argument("--sample", action="store_true", help="leave out most of the partitioned tables")
     parser.add_argument("--only", default="", help="tables whose name holds this text")
     parser.add_argument("--engines", default="pyiceberg,duckdb,clickhouse")
     parser.add_argument("--written", action="store_true", help="the tables were written by an earlier call")
     parser.add_argument("--trace", action="store_true")
     args = parser.parse_args()
 
-    firn, site, report = Firn(args.url), Site(args.url, args.store), Report()
-    wanted = [t for t in tables.everything() if args.only in t.name]
+    firn, site, report = Firn(args.url), Site(args.url, args.store, args.s3, args.endpoint), Report()
+    wanted = [t for t in tables.everything(args.sample) if args.only in t.name]
     started = time.monotonic()
     if not args.written:
         firn.call("POST", "", json={"name": DB})
