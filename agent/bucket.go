@@ -135,14 +135,13 @@ func (b *bucket) manifest() wal.BucketManifest {
 
 // advanceLake takes over what a lake snapshot holds and returns the segments
 // that are not live any more.
-func (b *bucket) advanceLake(offset int64, gen uint64, earliest int64) []*liveSegment {
+func (b *bucket) advanceLake(offset int64, gen uint64) []*liveSegment {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if offset < b.lake {
 		return nil
 	}
 	b.lake, b.gen = offset, gen
-	b.earliest = max(b.earliest, earliest)
 	// A lake that is ahead of the log belongs to rows that were durable before
 	// they were folded; only a lost WAL object could explain it.
 	b.hw, b.next = max(b.hw, offset), max(b.next, offset)
@@ -154,6 +153,13 @@ func (b *bucket) advanceLake(offset int64, gen uint64, earliest int64) []*liveSe
 	gone := b.live[:n:n]
 	b.live = append([]*liveSegment(nil), b.live[n:]...)
 	return gone
+}
+
+// raiseEarliest moves the log's start after retention dropped what came before.
+func (b *bucket) raiseEarliest(offset int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.earliest = max(b.earliest, offset)
 }
 
 // view is a consistent copy of the bucket's readable state.

@@ -100,12 +100,33 @@ func (n *incarnation) takeOver(ctx context.Context, state *metastore.State, sile
 		later[id] = at
 	}
 	for _, id := range now {
-		if err := n.fence(ctx, id); err != nil && ctx.Err() == nil {
+		err := n.fence(ctx, id)
+		if err == nil {
+			err = n.awaitSilence(ctx, id)
+		}
+		if err != nil && ctx.Err() == nil {
 			n.logger.Warn("taking over failed; it is tried again", "other", id, "error", err)
 			retry = true
 		}
 	}
 	return retry
+}
+
+// awaitSilence returns once a fenced incarnation can hold no lease any more. One
+// that came back to life meanwhile may answer reads until its lease ends; its
+// slots are not served here before that.
+func (n *incarnation) awaitSilence(ctx context.Context, id string) error {
+	for {
+		silent, err := n.observer.StillSilent(ctx, id)
+		if err != nil || silent {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(n.agent.cfg.Lease / 4):
+		}
+	}
 }
 
 // forgetDropped lets go of tables that the metadata does not know any more.

@@ -235,9 +235,10 @@ func (n *incarnation) maintain(ctx context.Context, def *metastore.Table) {
 		name string
 		run  func() error
 	}{
-		{"compact", func() error { _, err := n.compact(ctx, def, 0); return err }},
+		{"compact", func() error { _, err := n.compact(ctx, def, false, 0); return err }},
 		{"retention", func() error { return n.retain(ctx, t, def) }},
 		{"expire", func() error { _, err := n.expire(ctx, def, 0, 0); return err }},
+		{"sweep", func() error { return n.sweepLake(ctx, t, def) }},
 	}
 	for _, s := range steps {
 		if err := s.run(); err != nil && ctx.Err() == nil {

@@ -57,8 +57,9 @@ func (t *table) foldedTo(targets []int64) bool {
 	return true
 }
 
-// compact joins small lake files, in turn with folds. targetBytes 0 means the table's own size.
-func (n *incarnation) compact(ctx context.Context, def *metastore.Table, targetBytes int64) (lakehouse.CompactResult, error) {
+// compact joins small lake files, in turn with folds. On demand (all) it joins
+// whatever can be joined; in the background only where enough has gathered.
+func (n *incarnation) compact(ctx context.Context, def *metastore.Table, all bool, maxBytes int64) (lakehouse.CompactResult, error) {
 	t, err := n.tableFor(def)
 	if err != nil {
 		return lakehouse.CompactResult{}, err
@@ -69,7 +70,7 @@ func (n *incarnation) compact(ctx context.Context, def *metastore.Table, targetB
 	if err := n.syncLake(ctx, t, lakeDef); err != nil {
 		return lakehouse.CompactResult{}, err
 	}
-	res, err := n.agent.lake.Compact(ctx, lakeDef, lakehouse.CompactOptions{TargetFileBytes: targetBytes})
+	res, err := n.agent.lake.Compact(ctx, lakeDef, lakehouse.CompactOptions{All: all, MaxBytes: maxBytes})
 	if err != nil {
 		return res, err
 	}
@@ -94,10 +95,21 @@ func (n *incarnation) retain(ctx context.Context, t *table, def *metastore.Table
 	t.foldMu.Lock()
 	defer t.foldMu.Unlock()
 	lakeDef := n.agent.lakeDef(def)
-	if _, err := n.agent.lake.Retain(ctx, lakeDef); err != nil {
+	if err := n.syncLake(ctx, t, lakeDef); err != nil {
 		return err
 	}
-	return n.readopt(ctx, t, lakeDef)
+	res, err := n.agent.lake.Retain(ctx, lakeDef, nil, n.agent.clock().Add(-def.Retention()))
+	if err != nil || res.SnapshotID == 0 {
+		return err
+	}
+	if err := n.readopt(ctx, t, lakeDef); err != nil {
+		return err
+	}
+	for b, earliest := range res.Earliest {
+		t.buckets[b].raiseEarliest(earliest)
+		n.checkpoints.mark(t.buckets[b])
+	}
+	return nil
 }
 
 // expire removes old Iceberg snapshots and the files that only they held; zero
@@ -110,9 +122,17 @@ func (n *incarnation) expire(ctx context.Context, def *metastore.Table, keepLast
 	t.foldMu.Lock()
 	defer t.foldMu.Unlock()
 	lakeDef := n.agent.lakeDef(def)
-	res, err := n.agent.lake.Expire(ctx, lakeDef, lakehouse.ExpireOptions{KeepLast: keepLast, OlderThan: olderThan})
+	res, err := n.agent.lake.Expire(ctx, lakeDef, lakehouse.ExpireOptions{Keep: keepLast, MinAge: olderThan})
 	if err != nil {
 		return res, err
 	}
 	return res, n.readopt(ctx, t, lakeDef)
+}
+
+// sweepLake removes what no snapshot of a table names and no commit can name any more.
+func (n *incarnation) sweepLake(ctx context.Context, t *table, def *metastore.Table) error {
+	t.foldMu.Lock()
+	defer t.foldMu.Unlock()
+	_, err := n.agent.lake.SweepOrphans(ctx, n.agent.lakeDef(def))
+	return err
 }

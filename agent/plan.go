@@ -146,7 +146,16 @@ func (n *incarnation) syncLake(ctx context.Context, t *table, def lakehouse.Tabl
 	if err != nil {
 		return err
 	}
+	earliest, err := snap.Earliest(ctx)
+	if err != nil {
+		return err
+	}
 	n.adopt(t, snap)
+	for b, at := range earliest {
+		if int(b) < len(t.buckets) {
+			t.buckets[b].raiseEarliest(at)
+		}
+	}
 	t.synced.Store(true)
 	return nil
 }
@@ -157,7 +166,7 @@ func (n *incarnation) adopt(t *table, snap *lakehouse.Snapshot) {
 	defer n.publishMu.Unlock()
 	for i, b := range t.buckets {
 		bucket := int32(i) //nolint:gosec // at most 4096 buckets
-		gone := b.advanceLake(snap.Offsets[bucket], snap.Generations[bucket], 0)
+		gone := b.advanceLake(snap.Offsets[bucket], snap.Generations[bucket])
 		if len(gone) > 0 {
 			n.forget(gone)
 		}

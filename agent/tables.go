@@ -88,11 +88,18 @@ func (a *Agent) compactTable(ctx context.Context, req *firnv1.CompactTableReques
 	if err != nil {
 		return nil, err
 	}
-	r, err := n.compact(ctx, def, req.TargetFileBytes)
+	r, err := n.compact(ctx, def, true, req.TargetFileBytes)
 	if err != nil {
 		return nil, err
 	}
-	return &firnv1.CompactTableResponse{SnapshotId: r.SnapshotID, Rows: r.Rows, Files: int64(r.Files), Bytes: r.Bytes, ReplacedFiles: int64(r.ReplacedFiles)}, nil
+	if r.SnapshotID == 0 { // nothing to do: name the snapshot that stands
+		now, err := a.loadLake(ctx, a.lakeDef(def))
+		if err != nil {
+			return nil, err
+		}
+		r.SnapshotID = now.ID
+	}
+	return &firnv1.CompactTableResponse{SnapshotId: r.SnapshotID, Rows: r.Rows, Files: int64(r.FilesAfter), Bytes: r.BytesAfter, ReplacedFiles: int64(r.FilesBefore)}, nil
 }
 
 func (a *Agent) expireSnapshots(ctx context.Context, req *firnv1.ExpireSnapshotsRequest) (*firnv1.ExpireSnapshotsResponse, error) {
@@ -113,7 +120,11 @@ func (a *Agent) expireSnapshots(ctx context.Context, req *firnv1.ExpireSnapshots
 	if err != nil {
 		return nil, err
 	}
-	return &firnv1.ExpireSnapshotsResponse{SnapshotId: r.SnapshotID, Snapshots: int64(r.Snapshots), Files: int64(r.Files), Rows: r.Rows, Bytes: r.Bytes}, nil
+	now, err := a.loadLake(ctx, a.lakeDef(def))
+	if err != nil {
+		return nil, err
+	}
+	return &firnv1.ExpireSnapshotsResponse{SnapshotId: now.ID, Snapshots: int64(r.Snapshots), Files: int64(r.DataFiles)}, nil
 }
 
 func (a *Agent) getProducer(ctx context.Context, req *firnv1.GetProducerRequest) (*firnv1.Producer, error) {
