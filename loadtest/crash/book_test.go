@@ -43,10 +43,12 @@ type book struct {
 	skipped int64                        // rows answered as applied before
 	repeats int64                        // requests answered as duplicates
 	wrong   error                        // first contradiction
+
+	tail *loadtest.Checker // what the follower saw
 }
 
 func newBook(table *client.Table, gen *loadtest.Generator) *book {
-	return &book{table: table, gen: gen, acked: map[int32]map[int64]struct{}{}, sent: map[int32]int64{}, plain: map[int32][]request{}, places: map[int32][]rowID{}}
+	return &book{table: table, gen: gen, acked: map[int32]map[int64]struct{}{}, sent: map[int32]int64{}, plain: map[int32][]request{}, places: map[int32][]rowID{}, tail: loadtest.NewChecker(gen)}
 }
 
 // handOut notes that a writer may send rows below end.
@@ -343,7 +345,7 @@ func (b *book) scanIs(ctx context.Context, layer client.Layer, want int64) error
 // follow tails the table through all lives of the agent: what a reader saw once
 // stands there for ever.
 func (b *book) follow(ctx context.Context) error {
-	check := loadtest.NewChecker(b.gen)
+	check := b.tail
 	for ctx.Err() == nil {
 		changes := b.table.Changes(ctx, client.ChangesOptions{Follow: true, Start: startAt(check.Ends())})
 		err := b.drain(ctx, changes, check)
@@ -353,6 +355,18 @@ func (b *book) follow(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// followed waits until the follower has seen as many rows as the log holds.
+func (b *book) followed(ctx context.Context, rows int64) error {
+	for b.tail.Rows() < rows {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the follower is stuck at %d of %d rows", b.tail.Rows(), rows)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	return b.tail.Err()
 }
 
 func startAt(ends map[int32]int64) client.Start {

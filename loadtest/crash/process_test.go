@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -89,7 +90,7 @@ func newProcess(t testing.TB, dir, store, config string, env ...string) *process
 		p.kill()
 		_ = p.log.Close()
 		if t.Failed() {
-			t.Logf("the agent's last words:\n%s", p.tail(8<<10))
+			t.Logf("the agent's last words:\n%s", p.tail(256<<10, 40))
 		}
 	})
 	return p
@@ -189,8 +190,8 @@ func (p *process) run(ctx context.Context, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// tail returns the end of the agent's log.
-func (p *process) tail(n int64) string {
+// tail returns the last lines of the agent's log, requests left out.
+func (p *process) tail(bytes int64, lines int) string {
 	f, err := os.Open(p.log.Name())
 	if err != nil {
 		return err.Error()
@@ -200,11 +201,17 @@ func (p *process) tail(n int64) string {
 	if err != nil {
 		return err.Error()
 	}
-	buf := make([]byte, min(n, info.Size()))
+	buf := make([]byte, min(bytes, info.Size()))
 	if _, err := f.ReadAt(buf, info.Size()-int64(len(buf))); err != nil {
 		return err.Error()
 	}
-	return string(buf)
+	var kept []string
+	for line := range strings.Lines(string(buf)) {
+		if !strings.Contains(line, "msg=request") {
+			kept = append(kept, line)
+		}
+	}
+	return strings.Join(kept[max(0, len(kept)-lines):], "")
 }
 
 // folder returns where a test keeps its store and logs.
