@@ -16,6 +16,9 @@ BENCHTIME ?= 1s
 FUZZTIME  ?= 10s
 VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS   := -s -w -X main.version=$(VERSION)
+# What Google's storage client and gRPC bring in and Firn never calls: tracing pages,
+# xDS, direct path. Without them the binary is a third smaller.
+TAGS      := grpcnotrace,disable_grpc_modules
 
 .PHONY: help
 help: ## List the targets
@@ -23,7 +26,7 @@ help: ## List the targets
 
 .PHONY: build
 build: ## Build bin/firn, stripped
-	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/firn ./cmd/firn
+	CGO_ENABLED=0 go build -trimpath -tags '$(TAGS)' -ldflags '$(LDFLAGS)' -o bin/firn ./cmd/firn
 
 .PHONY: demo
 demo: ## Run the demo: an agent, real data, results explained
