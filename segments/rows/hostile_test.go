@@ -2,6 +2,7 @@ package rows_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"io"
 	"os"
@@ -176,6 +177,31 @@ func TestClaimedSizesAreNotAllocated(t *testing.T) {
 	}
 	runtime.ReadMemStats(&after)
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(8<<20))
+}
+
+// TestDeepParquetSchemaIsRefused: the library follows a schema by recursion.
+func TestDeepParquetSchemaIsRefused(t *testing.T) {
+	const depth = 200_000
+	footer := []byte{0x15, 2, 0x19, 0xfc} // version: 1, schema: a list of structs
+	footer = binary.AppendUvarint(footer, depth+1)
+	for range depth {
+		footer = append(footer, 0x48, 1, 'g', 0x15, 2, 0) // name: g, num_children: 1
+	}
+	footer = append(footer, 0x15, 2, 0x38, 1, 'l', 0, 0x16, 0, 0x19, 0x0c, 0)
+	body := append([]byte("PAR1"), footer...)
+	body = append(binary.LittleEndian.AppendUint32(body, uint32(len(footer))), "PAR1"...)
+	_, _, err := decode(t, body, rows.DecodeOptions{Schema: segtest.Schema("a int"), Format: rows.Parquet})
+	require.True(t, errs.Is(err, errs.Invalid), "%v", err)
+	require.ErrorContains(t, err, "malformed")
+}
+
+// TestParquetFooterThatClaimsManyElementsIsRefused: a count without its bytes.
+func TestParquetFooterThatClaimsManyElementsIsRefused(t *testing.T) {
+	footer := binary.AppendUvarint([]byte{0x15, 2, 0x19, 0xfc}, 1<<31-1)
+	body := append([]byte("PAR1"), footer...)
+	body = append(binary.LittleEndian.AppendUint32(body, uint32(len(footer))), "PAR1"...)
+	_, _, err := decode(t, body, rows.DecodeOptions{Schema: segtest.Schema("a int"), Format: rows.Parquet})
+	require.ErrorContains(t, err, "malformed")
 }
 
 func fuzzFormat(f *testing.F, format rows.Format, compression string) {

@@ -75,10 +75,16 @@ func spool(r io.Reader, limit int64) ([]byte, error) {
 
 // openParquet opens the columns that the table has.
 func openParquet(body []byte, d *decoder, alloc *limitedAllocator) (pqarrow.RecordReader, bool, error) {
+	if err := checkFooter(body); err != nil {
+		return nil, false, err
+	}
 	pf, err := file.NewParquetReader(bytes.NewReader(body), file.WithReadProps(parquet.NewReaderProperties(alloc)))
 	if err != nil {
 		return nil, false, err
 	}
+	// Some writers leave the Arrow schema that a file was written from in here.
+	// It could say anything; Parquet's own types are enough.
+	pf.MetaData().FileMetaData.KeyValueMetadata = nil
 	fr, err := pqarrow.NewFileReader(pf, pqarrow.ArrowReadProperties{BatchSize: int64(d.opts.ChunkRows)}, alloc)
 	if err != nil {
 		return nil, false, err
@@ -100,6 +106,9 @@ func openParquet(body []byte, d *decoder, alloc *limitedAllocator) (pqarrow.Reco
 			return nil, true, nil
 		}
 		return nil, false, errs.New(errs.Invalid, "the Parquet body has none of the columns asked for")
+	}
+	if err := checkPages(body, pf, leaves); err != nil {
+		return nil, false, err
 	}
 	// The library opens the children of structs on goroutines of its own,
 	// where a panic could not be caught. What breaks there breaks here first.
