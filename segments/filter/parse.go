@@ -208,15 +208,15 @@ func (p *parser) compareColumns(op Op, l, r *sqlparser.ColName) (Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	if comparable1(left.Type) == 0 || comparable1(left.Type) != comparable1(right.Type) {
+	if comparisonClass(left.Type) == 0 || comparisonClass(left.Type) != comparisonClass(right.Type) {
 		return nil, errs.New(errs.Invalid, "where: column %q is %s and column %q is %s: they cannot be compared",
 			left.Name, left.Type, right.Name, right.Type)
 	}
 	return &CompareColumns{Op: op, Left: left, Right: right}, nil
 }
 
-// comparable1 groups the types whose columns can be compared with each other; 0 is none.
-func comparable1(t segments.Type) int {
+// comparisonClass groups the types whose columns can be compared with each other; 0 is none.
+func comparisonClass(t segments.Type) int {
 	switch t.Kind {
 	case segments.Int, segments.Long, segments.Decimal:
 		return 1

@@ -138,7 +138,7 @@ func TestWrongPredicatesAreRefusedWithWhatIsWrong(t *testing.T) {
 		"amuont > 10":                        `did you mean "amount"`,
 		"Amount > 10":                        `did you mean "amount"`,
 		"zzzzzzzz = 1":                       "the columns are id, amount",
-		`status = "paid"`:                    `unknown column "paid"`,
+		`status = "open"`:                    `unknown column "open"`,
 		"amount > 'abc'":                     "'abc' is not a number",
 		"amount > TRUE":                      "compare it with a number",
 		"status = 5":                         "a text in single quotes",

@@ -291,7 +291,7 @@ func (c *mapCaster) cast(a arrow.Array, at place) arrow.ArrayData {
 // structCaster makes structs, matching children by name.
 type structCaster struct {
 	dt     arrow.DataType
-	fields []source1
+	fields []origin
 }
 
 func newStructCaster(from arrow.DataType, f segments.Field, ignoreUnknown bool, refuse func() (caster, error)) (caster, error) {
@@ -311,7 +311,7 @@ func newStructCaster(from arrow.DataType, f segments.Field, ignoreUnknown bool, 
 			return nil, fmt.Errorf("the struct has field %q, which the column does not have", theirs.Name)
 		}
 	}
-	c := &structCaster{dt: f.Type.Arrow(), fields: make([]source1, len(obj.fields))}
+	c := &structCaster{dt: f.Type.Arrow(), fields: make([]origin, len(obj.fields))}
 	for i, child := range f.Type.Children {
 		src := &c.fields[i]
 		src.field, src.from = obj.fields[i], -1

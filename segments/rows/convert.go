@@ -15,12 +15,12 @@ import (
 // are matched by name, in any order.
 type converter struct {
 	d       *decoder
-	columns []source1
+	columns []origin
 	source  *arrow.Schema
 }
 
-// source1 is how one of our columns is got.
-type source1 struct {
+// origin is how one of our columns is got.
+type origin struct {
 	field field // its name, default and an empty column to fill
 	from  int   // position in the foreign batch, -1 when it is missing
 	cast  caster
@@ -45,7 +45,7 @@ func newConverter(d *decoder, foreign *arrow.Schema) (*converter, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &converter{d: d, source: foreign, columns: make([]source1, len(d.schema.Fields))}
+	c := &converter{d: d, source: foreign, columns: make([]origin, len(d.schema.Fields))}
 	for i, f := range d.schema.Fields {
 		col := &c.columns[i]
 		col.field, col.from = obj.fields[i], -1
