@@ -147,7 +147,7 @@ func (a *Agent) getProducer(ctx context.Context, req *firnv1.GetProducerRequest)
 		if !ok {
 			continue
 		}
-		m := &firnv1.ProducerBucket{Bucket: b.id.Bucket, Watermark: resumeAt(st)}
+		m := &firnv1.ProducerBucket{Bucket: b.id.Bucket, Watermark: resumeAt(st, len(def.BucketKey) == 0 || len(t.buckets) == 1)}
 		for _, r := range st.Ranges {
 			m.Ranges = append(m.Ranges, &firnv1.SequenceRange{Start: r.First, End: r.End})
 		}
@@ -162,10 +162,12 @@ func (a *Agent) getProducer(ctx context.Context, req *firnv1.GetProducerRequest)
 	return res, nil
 }
 
-// resumeAt is the first sequence of a bucket that is not surely done: the
-// watermark, or the end of the applied range that begins at it.
-func resumeAt(st producers.State) int64 {
-	if len(st.Ranges) > 0 && st.Ranges[0].First <= st.Watermark {
+// resumeAt is the first sequence of a bucket that is not surely done. Where every
+// row of a producer meets this one bucket, the applied range at the watermark
+// counts too; with a bucket key, a request without rows for this bucket left no
+// trace in it, so only what the producer said to be done does.
+func resumeAt(st producers.State, wholeProducer bool) int64 {
+	if wholeProducer && len(st.Ranges) > 0 && st.Ranges[0].First <= st.Watermark {
 		return max(st.Watermark, st.Ranges[0].End)
 	}
 	return st.Watermark
