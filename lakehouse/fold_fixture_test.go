@@ -13,7 +13,6 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
-	"github.com/apache/iceberg-go"
 	iceio "github.com/apache/iceberg-go/io"
 	"github.com/apache/iceberg-go/table"
 	"github.com/google/uuid"
@@ -139,6 +138,9 @@ func (x *foldTable) scan(s *Snapshot, opts ...table.ScanOption) []arrow.RecordBa
 	tbl := table.New(table.Identifier{"db", "t"}, s.Metadata, s.Location(), func(context.Context) (iceio.IO, error) {
 		return storeIO{x.lake}, nil
 	}, nil)
+	if s.ID != 0 {
+		opts = append(opts, table.WithSnapshotID(s.ID))
+	}
 	_, it, err := tbl.Scan(opts...).ToArrowRecords(ctx)
 	if err != nil {
 		x.t.Fatal(err)
@@ -247,5 +249,3 @@ func (x *foldTable) keysUnder(prefix string) []string {
 	}
 	return out
 }
-
-var _ = iceberg.NewSchema
