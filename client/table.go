@@ -65,9 +65,16 @@ func (t *Table) Expire(ctx context.Context, keepLast int32, olderThan string) (*
 }
 
 // Producer returns what a producer's rows have reached. Its Watermark is the
-// sequence that a source resumes from; 0 when the producer is not known.
+// sequence that a source resumes from: 0 for a producer that wrote nothing yet.
 func (t *Table) Producer(ctx context.Context, id string) (*firnv1.Producer, error) {
-	return call(ctx, t.c.catalog.GetProducer, &firnv1.GetProducerRequest{Database: t.database, Table: t.name, ProducerId: id})
+	p, err := call(ctx, t.c.catalog.GetProducer, &firnv1.GetProducerRequest{Database: t.database, Table: t.name, ProducerId: id})
+	if ClassOf(err) != NotFound {
+		return p, err
+	}
+	if _, err := t.Describe(ctx); err != nil { // it is the table that does not exist
+		return nil, err
+	}
+	return &firnv1.Producer{ProducerId: id}, nil
 }
 
 // CountOptions narrows what is counted.

@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/firn-data/firn/agent"
-	"github.com/firn-data/firn/internal/objstore/open"
 	"github.com/firn-data/firn/internal/objstore/probe"
 )
 
@@ -21,7 +20,7 @@ func (a *app) doctorCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "doctor", Short: "Examine whether a store is fit for Firn", Long: doctorHelp, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := open.Open(cmd.Context(), store, open.Options{})
+			s, err := openStore(cmd.Context(), store)
 			if err != nil {
 				return err
 			}

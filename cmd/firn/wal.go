@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/firn-data/firn/internal/objstore/open"
 	"github.com/firn-data/firn/wal"
 )
 
@@ -40,7 +39,7 @@ func (a *app) walDumpCommand() *cobra.Command {
 
 func (a *app) readObject(cmd *cobra.Command, store, name string) ([]byte, error) {
 	if store != "" {
-		s, err := open.Open(cmd.Context(), store, open.Options{})
+		s, err := openStore(cmd.Context(), store)
 		if err != nil {
 			return nil, err
 		}
