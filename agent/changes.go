@@ -332,12 +332,13 @@ func (r *streamReader) fromLive(ctx context.Context, rng bucketRange, deliver fu
 	for len(rng.segs) > 0 && rng.segs[0].end() <= rng.from {
 		rng.segs = rng.segs[1:]
 	}
+	// The plan may be newer than the end of a stream that does not follow.
+	for len(rng.segs) > 0 && rng.segs[len(rng.segs)-1].ref.BaseOffset >= rng.to {
+		rng.segs = rng.segs[:len(rng.segs)-1]
+	}
 	for got, err := range r.n.prefetch(ctx, r.def, rng, r.proj) {
 		if err != nil {
 			return deliver(ChangeBatch{}, err)
-		}
-		if got.seg.ref.BaseOffset >= rng.to {
-			return true
 		}
 		b, err := r.liveBatch(ctx, rng, got)
 		if !deliver(b, err) {

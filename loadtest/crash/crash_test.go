@@ -257,7 +257,7 @@ func (w *world) chores(ctx context.Context, rng *rand.Rand) {
 
 // audit reads everything and compares, with the writers at work.
 func (w *world) audit(when string) {
-	ctx, cancel := context.WithTimeout(w.t.Context(), verifyLimit)
+	ctx, cancel := w.p.lifetime(w.t.Context(), verifyLimit)
 	defer cancel()
 	for i, b := range w.books {
 		if _, err := b.verify(ctx); err != nil {
@@ -268,7 +268,7 @@ func (w *world) audit(when string) {
 
 // finish checks the exact end, an orderly leave, a start after it, and the store.
 func (w *world) finish(seed int64) {
-	ctx, cancel := context.WithTimeout(w.t.Context(), 2*verifyLimit)
+	ctx, cancel := w.p.lifetime(w.t.Context(), 2*verifyLimit)
 	defer cancel()
 	for i, b := range w.books {
 		rows, err := b.final(ctx)
@@ -283,14 +283,23 @@ func (w *world) finish(seed int64) {
 	if err := w.p.leave(); err != nil {
 		w.t.Fatal(err)
 	}
-	if out, err := w.p.run(ctx, "fsck", "--store", w.p.store); err != nil && os.Getenv("FIRN_CRASH_NO_FSCK") == "" {
-		w.t.Fatalf("%v\n%s", err, out)
-	}
+	w.fsck()
 	w.p.start()
+	ctx, cancel = w.p.lifetime(w.t.Context(), 2*verifyLimit)
+	defer cancel()
 	for i, b := range w.books {
 		if _, err := b.verify(ctx); err != nil {
 			w.t.Fatalf("FIRN_CRASH_SEED=%d: table %s after an orderly restart: %v", seed, tables[i].Name, err)
 		}
+	}
+}
+
+// fsck walks the store that nobody uses: nothing that is referenced may be missing.
+func (w *world) fsck() {
+	ctx, cancel := context.WithTimeout(w.t.Context(), verifyLimit)
+	defer cancel()
+	if out, err := w.p.run(ctx, "fsck", "--store", w.p.store); err != nil && os.Getenv("FIRN_CRASH_NO_FSCK") == "" {
+		w.t.Fatalf("%v\n%s", err, out)
 	}
 }
 
@@ -302,6 +311,8 @@ func (w *world) await(wg *sync.WaitGroup, what string) {
 	go func() { wg.Wait(); close(done) }()
 	select {
 	case <-done:
+	case <-w.p.ended:
+		w.t.Fatalf("the agent ended by itself: %v", w.p.cmd.ProcessState)
 	case <-time.After(stuckLimit):
 		w.t.Fatalf("%s are stuck for %v; first failure: %v", what, stuckLimit, w.failure())
 	}

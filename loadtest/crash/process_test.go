@@ -151,6 +151,20 @@ func (p *process) alive() bool {
 	}
 }
 
+// lifetime returns a context that ends with this life of the agent.
+func (p *process) lifetime(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	ended := p.ended
+	go func() {
+		select {
+		case <-ended:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
 // kill ends the agent as kill -9 does.
 func (p *process) kill() {
 	if p.cmd == nil {
