@@ -7,8 +7,10 @@ import (
 	"github.com/firn-data/firn/metastore"
 )
 
-// lakeDef gives a table's definition the form that the lake takes.
-func (a *Agent) lakeDef(t *metastore.Table) lakehouse.TableDef {
+func (a *Agent) lakeDef(t *metastore.Table) lakehouse.TableDef { return LakeDef(t) }
+
+// LakeDef gives a table's definition the form that the lake takes.
+func LakeDef(t *metastore.Table) lakehouse.TableDef {
 	d := lakehouse.TableDef{
 		ID: t.ID, UUID: t.UUID, Database: t.Database, Name: t.Name, Prefix: t.LakePrefix(),
 		Schemas: t.Schemas, CurrentSchema: t.CurrentSchema, LastFieldID: t.LastFieldID,
