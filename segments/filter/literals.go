@@ -49,7 +49,7 @@ func (p *parser) literal(e sqlparser.Expr, col *Column) (lit, error) {
 	case *sqlparser.UnaryExpr:
 		inner, err := p.literal(e.Expr, col)
 		if err != nil || inner.form != formNumber {
-			return lit{}, refuse("arithmetic is")
+			return lit{}, refuse(arithmetic)
 		}
 		switch {
 		case e.Operator == sqlparser.UMinusOp && strings.HasPrefix(inner.text, "-"):
@@ -57,11 +57,11 @@ func (p *parser) literal(e sqlparser.Expr, col *Column) (lit, error) {
 		case e.Operator == sqlparser.UMinusOp:
 			inner.text = "-" + inner.text
 		case e.Operator != sqlparser.UPlusOp:
-			return lit{}, refuse("arithmetic is")
+			return lit{}, refuse(arithmetic)
 		}
 		return inner, nil
 	case *sqlparser.BinaryExpr:
-		return lit{}, refuse("arithmetic is")
+		return lit{}, refuse(arithmetic)
 	case *sqlparser.ColName:
 		return lit{}, refuse("a column in place of a literal is")
 	}

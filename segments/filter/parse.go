@@ -87,6 +87,8 @@ type parser struct {
 	expr   *Expr
 }
 
+const arithmetic = "arithmetic (a name with a minus needs double quotes) is"
+
 func refuse(what string) error {
 	return errs.New(errs.Invalid, "where: %s not supported; %s", what, allowed)
 }
@@ -127,7 +129,7 @@ func (p *parser) predicate(e sqlparser.Expr, depth int) (Node, error) {
 	case *sqlparser.Literal:
 		return nil, errs.New(errs.Invalid, "where: a literal alone is no predicate; %s", allowed)
 	case *sqlparser.BinaryExpr, *sqlparser.UnaryExpr:
-		return nil, refuse("arithmetic is")
+		return nil, refuse(arithmetic)
 	}
 	return nil, refuse("a part of the predicate is")
 }

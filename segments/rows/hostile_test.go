@@ -78,7 +78,7 @@ func seedBodies(t testing.TB, f rows.Format, s *segments.Schema) [][]byte {
 // TestMutatedBodiesNeverPanic flips bits and bytes, cuts and repeats pieces of
 // valid bodies. FIRN_HOSTILE_ROUNDS makes it longer.
 func TestMutatedBodiesNeverPanic(t *testing.T) {
-	rounds := 400
+	rounds := 120
 	if n, err := strconv.Atoi(os.Getenv("FIRN_HOSTILE_ROUNDS")); err == nil {
 		rounds = n
 	}
