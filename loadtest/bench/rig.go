@@ -1,0 +1,128 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+
+	"github.com/firn-data/firn/agent"
+	firnv1 "github.com/firn-data/firn/api/firn/v1"
+	"github.com/firn-data/firn/client"
+	"github.com/firn-data/firn/internal/objstore"
+	"github.com/firn-data/firn/loadtest"
+)
+
+// slowStore makes every put take some time.
+type slowStore struct {
+	objstore.Store
+	put time.Duration
+}
+
+// Put implements objstore.Store.
+func (s *slowStore) Put(ctx context.Context, key string, body []byte) error {
+	time.Sleep(s.put)
+	return s.Store.Put(ctx, key, body)
+}
+
+// PutIfAbsent implements objstore.Store.
+func (s *slowStore) PutIfAbsent(ctx context.Context, key string, body []byte) (objstore.Outcome, error) {
+	time.Sleep(s.put)
+	return s.Store.PutIfAbsent(ctx, key, body)
+}
+
+const (
+	rigDatabase = "bench"
+	closeLimit  = 30 * time.Second
+)
+
+// rig is an agent in this process, and a client of it.
+type rig struct {
+	store  objstore.Store
+	agent  *agent.Agent
+	client *client.Client
+}
+
+// newRig starts an agent on a store.
+func newRig(ctx context.Context, store objstore.Store, change ...func(*agent.Config)) (*rig, error) {
+	cfg := agent.DefaultConfig()
+	cfg.Store, cfg.Listen, cfg.AgentID, cfg.MemoryLimitBytes = store.URL(), "127.0.0.1:0", "bench", -1
+	for _, f := range change {
+		f(&cfg)
+	}
+	a, err := agent.New(cfg, store, nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.Open(ctx); err != nil {
+		return nil, err
+	}
+	c, err := client.New("http://" + a.Addr())
+	if err != nil {
+		return nil, err
+	}
+	r := &rig{store: store, agent: a, client: c}
+	if _, err := c.EnsureDatabase(ctx, rigDatabase); err != nil {
+		r.close()
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *rig) close() {
+	_ = r.client.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
+	defer cancel()
+	_ = r.agent.Close(ctx)
+}
+
+func (r *rig) url() string { return "http://" + r.agent.Addr() }
+
+// table makes a table that is folded when the case says so only.
+func (r *rig) table(ctx context.Context, name string, shape loadtest.Shape) (*client.Table, error) {
+	_, err := r.client.CreateTable(ctx, &firnv1.CreateTableRequest{
+		Database: rigDatabase, Name: name, Columns: shape.Columns(), Properties: map[string]string{"fold_interval": "0"},
+	})
+	return r.client.Table(rigDatabase, name), err
+}
+
+// batches makes rows ahead of time, so that making them is not measured.
+func batches(shape loadtest.Shape, n, rows int) []arrow.RecordBatch {
+	gen := loadtest.NewGenerator(shape, 1)
+	out := make([]arrow.RecordBatch, n)
+	for i := range out {
+		out[i] = gen.Batch(0, int64(i*rows), rows)
+	}
+	return out
+}
+
+// fill writes batches through the SDK and returns how long that took.
+func fill(ctx context.Context, t *client.Table, all []arrow.RecordBatch) (time.Duration, error) {
+	begun := time.Now()
+	w, err := t.NewWriter(client.WriterOptions{ProducerID: "bench", BatchRows: all[0].NumRows(), BatchBytes: 48 << 20})
+	if err != nil {
+		return 0, err
+	}
+	for _, rec := range all {
+		if err := w.Write(ctx, rec); err != nil {
+			_ = w.Close(ctx)
+			return 0, err
+		}
+	}
+	err = w.Close(ctx)
+	return time.Since(begun), err
+}
+
+func totalRows(all []arrow.RecordBatch) (n int64) {
+	for _, rec := range all {
+		n += rec.NumRows()
+	}
+	return n
+}
+
+func perSecond(rows int64, d time.Duration) float64 { return float64(rows) / d.Seconds() }
+
+func wrong(what string, got, want int64) error {
+	return fmt.Errorf("%s: %d rows, want %d", what, got, want)
+}
