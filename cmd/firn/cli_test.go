@@ -232,12 +232,11 @@ func TestBadRowsStopAnAppendOrAreSkippedAndListed(t *testing.T) {
 	ok(t, `{"id":1,"extra":2}`, "append", "shop.orders", "--unknown", "ignore")
 }
 
-func TestWALObjectsAreShown(t *testing.T) {
+func TestWALObjectsAreShownAndMissed(t *testing.T) {
 	dir := t.TempDir()
 	cfg := agent.DefaultConfig()
 	cfg.Store, cfg.Listen, cfg.AgentID, cfg.MemoryLimitBytes = "file://"+dir, "127.0.0.1:0", "cli", -1
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
+	ctx := t.Context()
 	store, err := openStore(ctx, cfg.Store)
 	require.NoError(t, err)
 	a, err := agent.New(cfg, store, slog.New(slog.DiscardHandler))
@@ -255,7 +254,13 @@ func TestWALObjectsAreShown(t *testing.T) {
 	require.Contains(t, ok(t, "", "--json", "wal", "dump", "--store", cfg.Store, filepath.ToSlash(key)), `"kind": "data"`)
 	code, _, errOut := firn(t, "not a WAL object", "wal", "dump", "-")
 	require.Equal(t, exitFailed, code, errOut)
-	cancel()
-	go func() { done <- a.Close(context.Background()) }()
-	require.NoError(t, <-done)
+	require.Contains(t, ok(t, "", "fsck", "--store", cfg.Store, "--deep"), "the store is whole; 0 objects are garbage")
+	require.NoError(t, a.Close(ctx)) // its last checkpoint names the object
+	require.NoError(t, os.Remove(object[0]))
+	code, out, _ := firn(t, "", "fsck", "--store", cfg.Store)
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, out, "missing  "+filepath.ToSlash(key))
+	code, _, errOut = firn(t, "", "fsck", "--store", "file://"+t.TempDir())
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, errOut, "holds no Firn store")
 }
