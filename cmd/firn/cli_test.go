@@ -262,5 +262,5 @@ func TestWALObjectsAreShownAndMissed(t *testing.T) {
 	require.Contains(t, out, "missing  "+filepath.ToSlash(key))
 	code, _, errOut = firn(t, "", "fsck", "--store", "file://"+t.TempDir())
 	require.Equal(t, exitFailed, code)
-	require.Contains(t, errOut, "holds no Firn store")
+	require.Contains(t, errOut, "holds no Firn")
 }
