@@ -70,7 +70,11 @@ func New(cfg Config, store objstore.Store, logger *slog.Logger) (*Agent, error) 
 		footers: newFooterCache(ledger), ended: make(chan endedIncarnation, 1), fatal: make(chan struct{}),
 		bodies: semaphore.NewWeighted(int64(cfg.MaxRequests) * cfg.MaxRequestBytes),
 	}
-	a.lake = lakehouse.Open(ledger, lakehouse.Options{Logger: a.logger, SafeAge: cfg.SafeAge})
+	lakeAge := cfg.SafeAge
+	if lakeAge == 0 {
+		lakeAge = -1 // the lake takes zero for its default
+	}
+	a.lake = lakehouse.Open(ledger, lakehouse.Options{Logger: a.logger, SafeAge: lakeAge})
 	a.metrics = newMetrics(a)
 	return a, nil
 }

@@ -151,12 +151,13 @@ func (c *checkpointer) write(ctx context.Context) (wal.CheckpointRef, error) {
 	c.n.publishMu.RLock()
 	covers := c.n.published
 	c.n.publishMu.RUnlock()
+	// Taken before the buckets are captured: who lets go of a segment marks its
+	// bucket first, so refs holds at least what older manifests still name.
+	refs := c.n.refs.snapshot()
 	c.mu.Lock()
 	dirty, removed, objects := c.dirty, c.removed, c.objects
 	c.dirty, c.removed, c.objects = map[*bucket]struct{}{}, map[wal.BucketID]struct{}{}, 0
 	c.mu.Unlock()
-	// Taken before the manifests, so it holds at least what they reference.
-	refs := c.n.refs.snapshot()
 	changed := make([]wal.BucketManifest, 0, len(dirty))
 	for b := range dirty {
 		if _, gone := removed[b.id]; gone {

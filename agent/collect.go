@@ -2,7 +2,7 @@ package agent
 
 import (
 	"context"
-	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -13,28 +13,42 @@ import (
 )
 
 // collector deletes what no durable state needs any more: WAL objects, old
-// checkpoints, heartbeats of the dead. It decides from a listing, object by
-// object, and only while the metadata state does not move under it.
+// checkpoints, heartbeats of the dead, directories of dropped tables, leftovers
+// of probes. It decides from a listing, object by object (see roots), and only
+// while the metadata state does not move under it.
+//
+// An idle agent lists nothing: a sweep runs when something may have become
+// garbage since the last one, or when garbage waits for its age.
 type collector struct {
 	n      *incarnation
-	kick   chan struct{}
 	active atomic.Bool // something may have become garbage since the last sweep
 	total  atomic.Int64
+
+	sweeping sync.Mutex // one sweep at a time; guards what follows
+	since    map[string]time.Time
+	lake     lakeGarbage
+	probes   time.Time // when to look for leftovers of probes; zero = not any more
 }
 
 func newCollector(n *incarnation) *collector {
-	c := &collector{n: n, kick: make(chan struct{}, 1)}
+	c := &collector{n: n, since: map[string]time.Time{}, lake: newLakeGarbage(), probes: n.agent.clock()}
 	c.active.Store(true)
 	return c
 }
 
 func (c *collector) wake() { c.active.Store(true) }
 
-// deadKept is how long fences, heartbeats and ids of dead incarnations stay: an
-// upload that is older than this is taken to be dead for good.
-const deadKept = metastore.DeadKept
+const (
+	// deadKept is how long fences, heartbeats and ids of dead incarnations stay: an
+	// upload that is older than this is taken to be dead for good.
+	deadKept = metastore.DeadKept
+	// maxSweep bounds the objects that are deleted in one round.
+	maxSweep = 20_000
+	// probeKept is how old a leftover of a probe must be: no probe takes so long.
+	probeKept = time.Hour
+)
 
-// run sweeps until ctx ends; an idle agent does not list anything.
+// run sweeps until ctx ends.
 func (c *collector) run(ctx context.Context) {
 	tick := time.NewTicker(c.n.agent.cfg.CollectInterval)
 	defer tick.Stop()
@@ -53,227 +67,205 @@ func (c *collector) run(ctx context.Context) {
 	}
 }
 
-// roots is what a sweep must not touch.
-type roots struct {
-	self        string
-	newest      *written // of this incarnation
-	older       *written
-	foreign     map[wal.ObjectID]struct{} // segments referenced by other live incarnations or released slots
-	protected   map[string]bool           // incarnations whose objects are not ours to judge
-	checkpoints map[string]struct{}       // keys of checkpoint objects in use
-	inUse       func(wal.ObjectID) bool
-	now         time.Time // by the store's clock
-	safeAge     time.Duration
-	fences      map[string]uint64 // where the fences of dead incarnations stand
+// sweep deletes garbage and returns how many objects went.
+func (c *collector) sweep(ctx context.Context) (int, error) {
+	c.sweeping.Lock()
+	defer c.sweeping.Unlock()
+	c.active.Store(false)
+	n, again, err := c.round(ctx)
+	c.total.Add(int64(n))
+	if again || err != nil {
+		c.active.Store(true)
+	}
+	return n, err
 }
 
-// sweep deletes garbage and returns how many objects went. A slot that moves
-// while it runs voids the round.
-func (c *collector) sweep(ctx context.Context) (int, error) {
-	c.active.Store(false)
-	before := c.n.agent.meta.State().Seq
-	r, err := c.gather(ctx)
-	if err != nil || r == nil {
-		c.active.Store(true)
-		return 0, err
+func (c *collector) round(ctx context.Context) (deleted int, again bool, err error) {
+	deleted, again, err = c.sweepLog(ctx)
+	if err != nil {
+		return deleted, true, err
 	}
-	var doomed []string
-	waiting := false
-	for _, prefix := range []string{"wal/", "checkpoint/", "agents/"} {
-		for info, err := range c.n.agent.store.List(ctx, prefix, "") {
-			if err != nil {
-				c.active.Store(true)
-				return 0, err
-			}
-			switch r.judge(info) {
-			case verdictDelete:
-				doomed = append(doomed, info.Key)
-			case verdictLater:
-				waiting = true
-			case verdictKeep:
-			}
-			if len(doomed) >= maxSweep {
-				break
-			}
-		}
+	n, waiting, err := c.sweepLake(ctx)
+	deleted += n
+	if err != nil {
+		return deleted, true, err
+	}
+	n, err = c.sweepProbes(ctx)
+	deleted += n
+	if err == nil {
+		err = c.prune(ctx)
+	}
+	return deleted, again || waiting, err
+}
+
+// sweepLog deletes garbage among WAL objects, checkpoints and heartbeats. A slot
+// that moves meanwhile voids the round: what was judged is judged anew.
+func (c *collector) sweepLog(ctx context.Context) (deleted int, again bool, err error) {
+	before := c.n.agent.meta.State()
+	r, err := c.gather(ctx, before)
+	if err != nil {
+		return 0, true, err
+	}
+	if r == nil {
+		return 0, c.settle(ctx), nil
+	}
+	found, err := c.judgeAll(ctx, r)
+	if err != nil {
+		return 0, true, err
 	}
 	state, err := c.n.agent.meta.Refresh(ctx)
-	if err != nil {
-		return 0, err
+	if err != nil || state.Seq != before.Seq {
+		return 0, true, err
 	}
-	if state.Seq != before {
-		c.active.Store(true)
-		return 0, nil
+	doomed := found.doomed
+	if r.others {
+		doomed = c.grace(doomed, r.safeAge)
 	}
 	for i, key := range doomed {
 		if err := c.n.agent.store.Delete(ctx, key); err != nil {
-			c.active.Store(true)
-			return i, err
+			return i, true, err
 		}
 		c.n.agent.footers.forget(key)
 	}
-	c.total.Add(int64(len(doomed)))
-	if waiting || len(doomed) >= maxSweep {
-		c.active.Store(true)
+	again = found.waiting || len(doomed) < len(found.doomed) || len(found.doomed) >= maxSweep
+	if found.unsettled {
+		again = c.settle(ctx) || again
 	}
-	return len(doomed), nil
+	return len(doomed), again, nil
 }
 
-const maxSweep = 20_000 // objects deleted in one round
-
-// gather collects the roots; nil means that it is too early to judge.
-func (c *collector) gather(ctx context.Context) (*roots, error) {
-	a := c.n.agent
-	r := &roots{
-		self: c.n.id, foreign: map[wal.ObjectID]struct{}{}, protected: map[string]bool{}, fences: map[string]uint64{},
-		checkpoints: map[string]struct{}{}, inUse: c.n.refs.inUse, safeAge: a.cfg.SafeAge,
-	}
-	r.newest, r.older = c.n.checkpoints.settled()
-	if r.newest == nil || r.older == nil {
-		return nil, nil
-	}
-	for _, w := range []*written{r.newest, r.older} {
-		if err := c.protectCheckpoint(ctx, r, w.ref); err != nil {
-			return nil, err
-		}
-	}
-	state := a.meta.State()
-	seen := map[wal.CheckpointRef]bool{}
-	for _, slot := range state.Slots() {
-		if slot.Owner != "" && slot.Owner != c.n.id {
-			r.protected[slot.Owner] = true
-		}
-		if slot.Checkpoint.Incarnation == "" || seen[wal.CheckpointRef(slot.Checkpoint)] {
-			continue
-		}
-		ref := wal.CheckpointRef(slot.Checkpoint)
-		seen[ref] = true
-		if err := c.protectCheckpoint(ctx, r, ref); err != nil {
-			return nil, err
-		}
-		if slot.Owner == c.n.id {
-			continue
-		}
-		if err := c.foreignRefs(ctx, r, ref); err != nil {
-			return nil, err
-		}
-	}
-	for owner := range r.protected {
-		if err := c.newestOf(ctx, r, owner); err != nil {
-			return nil, err
-		}
-	}
-	for _, live := range state.LiveAgents() {
-		if live.Incarnation != c.n.id {
-			r.protected[live.Incarnation] = true
-		}
-	}
-	for _, dead := range state.Agents() {
-		if dead.State == metastore.Fenced {
-			r.fences[dead.Incarnation] = dead.FenceAt
-		}
-	}
-	now, err := a.storeNow(ctx, c.n.id)
-	r.now = now
-	return r, err
-}
-
-// newestOf protects the two newest checkpoints of another incarnation.
-func (c *collector) newestOf(ctx context.Context, r *roots, incarnation string) error {
-	ref, ok, err := wal.NewestCheckpoint(ctx, c.n.agent.store, incarnation)
-	if err != nil || !ok {
-		return err
-	}
-	return c.foreignRefs(ctx, r, ref)
-}
-
-func (c *collector) foreignRefs(ctx context.Context, r *roots, ref wal.CheckpointRef) error {
-	_, manifests, err := wal.LoadCheckpoint(ctx, c.n.agent.store, ref)
-	if err != nil {
-		return errs.In("load checkpoint of another owner", err)
-	}
-	for _, m := range manifests {
-		for _, s := range m.Segments {
-			r.foreign[s.Object] = struct{}{}
-		}
-	}
-	return nil
-}
-
-func (c *collector) protectCheckpoint(ctx context.Context, r *roots, ref wal.CheckpointRef) error {
-	keys, err := wal.CheckpointParts(ctx, c.n.agent.store, ref)
-	if err != nil {
-		return err
-	}
-	for _, k := range keys {
-		r.checkpoints[k] = struct{}{}
-	}
-	return nil
-}
-
-type verdict uint8
-
-const (
-	verdictKeep verdict = iota
-	verdictLater
-	verdictDelete
-)
-
-// judge decides about one object. It is pure.
-func (r *roots) judge(info objstore.Info) verdict {
-	root, rest, _ := strings.Cut(info.Key, "/")
-	incarnation, _, _ := strings.Cut(rest, "/")
-	if r.protected[incarnation] {
-		return verdictKeep
-	}
-	age := r.now.Sub(info.ModTime)
-	switch root {
-	case "wal":
-		id, ok := wal.ParseObjectKey(info.Key)
+// grace holds back what became garbage lately: an agent that took its rows into
+// the lake may still have readers on it, and its pins are known to it alone.
+func (c *collector) grace(doomed []string, safeAge time.Duration) []string {
+	now := c.n.agent.clock()
+	since := make(map[string]time.Time, len(doomed))
+	ready := doomed[:0:0]
+	for _, key := range doomed {
+		first, ok := c.since[key]
 		if !ok {
-			return verdictKeep
+			first = now
 		}
-		return r.judgeWAL(id, age)
-	case "checkpoint":
-		if _, ok := r.checkpoints[info.Key]; ok {
-			return verdictKeep
-		}
-		return r.whenOld(age, r.safeAge)
-	case "agents":
-		if incarnation == r.self {
-			return verdictKeep
-		}
-		if age > deadKept {
-			return verdictDelete
+		since[key] = first
+		if now.Sub(first) >= safeAge {
+			ready = append(ready, key)
 		}
 	}
-	return verdictKeep
+	c.since = since
+	return ready
 }
 
-func (r *roots) judgeWAL(id wal.ObjectID, age time.Duration) verdict {
-	if id.Incarnation == r.self && id.Seq >= r.older.covers {
-		return verdictKeep // a later checkpoint will cover it
+// settle writes a checkpoint although nothing changed, so that the two newest
+// agree and what only the older one needs can go. It reports whether another
+// sweep is worth while. A change that waits brings a checkpoint by itself.
+func (c *collector) settle(ctx context.Context) (again bool) {
+	newest, _ := c.n.checkpoints.settled()
+	if newest == nil || c.n.checkpoints.pendingChange() {
+		return false // the next checkpoint wakes the collector
 	}
-	if _, ok := r.foreign[id]; ok || r.inUse(id) {
-		return verdictKeep
-	}
-	for _, w := range []*written{r.newest, r.older} {
-		if _, ok := w.refs[id]; ok {
-			return verdictLater
+	if _, err := c.n.checkpoints.write(ctx); err != nil {
+		if ctx.Err() == nil {
+			c.n.logger.Warn("checkpoint not written; it is tried again", "error", err)
 		}
 	}
-	if fence, ok := r.fences[id.Incarnation]; ok && id.Seq >= fence {
-		return r.whenOld(age, deadKept) // a fence must outlive every upload of its incarnation
-	}
-	return r.whenOld(age, r.safeAge)
+	return true
 }
 
-func (r *roots) whenOld(age, limit time.Duration) verdict {
+// judged is what a listing showed.
+type judged struct {
+	doomed    []string
+	waiting   bool // some garbage is too young, or the newest checkpoint still names it
+	unsettled bool // some garbage is named by the older checkpoint only
+}
+
+func (c *collector) judgeAll(ctx context.Context, r *roots) (judged, error) {
+	var out judged
+	for _, prefix := range []string{"wal/", "checkpoint/", "agents/"} {
+		for info, err := range c.n.agent.store.List(ctx, prefix, "") {
+			if err != nil {
+				return out, err
+			}
+			v := r.judge(info)
+			if v == verdictUnlessFence {
+				if v, err = c.unlessFence(ctx, info); err != nil {
+					return out, err
+				}
+			}
+			switch v {
+			case verdictDelete:
+				out.doomed = append(out.doomed, info.Key)
+			case verdictLater:
+				out.waiting = true
+			case verdictSettle:
+				out.unsettled = true
+			}
+			if len(out.doomed) >= maxSweep {
+				return out, nil
+			}
+		}
+	}
+	return out, nil
+}
+
+// unlessFence looks into an object beyond the end of a dead incarnation's log:
+// rows there were never acknowledged, but a fence or a barrier must stay.
+func (c *collector) unlessFence(ctx context.Context, info objstore.Info) (verdict, error) {
+	id, _ := wal.ParseObjectKey(info.Key)
+	footer, err := c.n.agent.footers.get(ctx, id)
 	switch {
-	case age >= limit:
-		return verdictDelete
-	case limit == deadKept:
-		return verdictKeep
+	case errs.Is(err, errs.NotFound):
+		return verdictKeep, nil
+	case errs.Is(err, errs.Corrupt):
+		return verdictKeep, nil // nobody reads it; it goes when its incarnation is forgotten
+	case err != nil:
+		return verdictKeep, err
+	case footer.IsFence():
+		return verdictKeep, nil
 	}
-	return verdictLater
+	return verdictDelete, nil
+}
+
+// sweepProbes removes what interrupted probes left behind. It looks at the first
+// sweep, and at one an hour later when something was too young then.
+func (c *collector) sweepProbes(ctx context.Context) (deleted int, err error) {
+	a := c.n.agent
+	if c.probes.IsZero() || a.clock().Before(c.probes) {
+		return 0, nil
+	}
+	var now time.Time
+	young := false
+	for info, err := range a.store.List(ctx, "probe/", "") {
+		if err != nil {
+			return deleted, err
+		}
+		if now.IsZero() {
+			if now, err = a.storeNow(ctx, c.n.id); err != nil {
+				return deleted, err
+			}
+		}
+		if now.Sub(info.ModTime) < max(probeKept, a.cfg.SafeAge) {
+			young = true
+			continue
+		}
+		if err := a.store.Delete(ctx, info.Key); err != nil {
+			return deleted, err
+		}
+		deleted++
+	}
+	c.probes = time.Time{}
+	if young {
+		c.probes = a.clock().Add(probeKept)
+	}
+	return deleted, nil
+}
+
+// prune lets the metadata forget incarnations that are dead for long enough;
+// their fences become garbage by it.
+func (c *collector) prune(ctx context.Context) error {
+	now := c.n.agent.clock()
+	if len(metastore.Prunable(c.n.agent.meta.State(), now)) == 0 {
+		return nil
+	}
+	c.wake()
+	_, err := c.n.agent.meta.Append(ctx, metastore.DecidePrune(now))
+	return err
 }

@@ -161,6 +161,9 @@ func (n *incarnation) foldOnce(ctx context.Context, t *table, def *metastore.Tab
 		return lakehouse.FoldResult{SnapshotID: snap.ID}, nil
 	}
 	res, err := n.agent.lake.Fold(ctx, lakeDef, in)
+	if err != nil || t.folds.Load() == 0 { // an error here, or a crash of the owner before, may have left files
+		n.collector.suspectOrphans(def.ID)
+	}
 	if err != nil {
 		return res, err
 	}
@@ -238,11 +241,11 @@ func (n *incarnation) maintain(ctx context.Context, def *metastore.Table) {
 		{"compact", func() error { _, err := n.compact(ctx, def, false, 0); return err }},
 		{"retention", func() error { return n.retain(ctx, t, def) }},
 		{"expire", func() error { _, err := n.expire(ctx, def, 0, 0); return err }},
-		{"sweep", func() error { return n.sweepLake(ctx, t, def) }},
 	}
 	for _, s := range steps {
 		if err := s.run(); err != nil && ctx.Err() == nil {
 			n.logger.Warn("lake maintenance failed; it is tried again", "step", s.name, "table", def.Database+"."+def.Name, "error", err)
 		}
 	}
+	n.collector.suspectOrphans(def.ID)
 }

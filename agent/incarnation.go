@@ -91,12 +91,12 @@ func (n *incarnation) tableFor(def *metastore.Table) (*table, error) {
 	if t != nil {
 		return t, nil
 	}
-	state := n.agent.meta.State()
+	n.tablesMu.Lock()
+	defer n.tablesMu.Unlock()
+	state := n.agent.meta.State() // under the lock: dropTable runs after the state shows the drop
 	if _, ok := state.Table(def.ID); !ok {
 		return nil, errs.New(errs.NotFound, "table %s.%s was dropped", def.Database, def.Name)
 	}
-	n.tablesMu.Lock()
-	defer n.tablesMu.Unlock()
 	if t = n.tables[def.ID]; t == nil {
 		t = newTable(def.ID, def.Buckets, func(b int32) int { return state.SlotOf(def.ID, b) })
 		n.tables[def.ID] = t
@@ -190,8 +190,8 @@ func (n *incarnation) dropTable(id uint64) {
 		live := b.live
 		b.live, b.bytes = nil, 0
 		b.mu.Unlock()
+		n.checkpoints.remove(b.id) // before the segments go: see checkpointer.write
 		n.forget(live)
-		n.checkpoints.remove(b.id)
 	}
 	t.notify()
 }

@@ -101,6 +101,7 @@ func (n *incarnation) claimFree(ctx context.Context) error {
 		err = n.claim(ctx, plan, slots)
 		if err == nil {
 			n.own(state, slots)
+			n.suspectCrashed(plan)
 			return nil
 		}
 		n.dropRecovered(state, slots)
@@ -138,6 +139,18 @@ func (n *incarnation) own(state *metastore.State, slots map[int]bool) {
 		n.owned[s].Store(true)
 	}
 	n.logger.Info("slots claimed", "slots", len(slots), "of", state.SlotCount)
+}
+
+// suspectCrashed has the collector look for lake files that the owner left who
+// did not end in order.
+func (n *incarnation) suspectCrashed(plan []metastore.Recovery) {
+	slots := map[int]bool{}
+	for _, r := range plan {
+		for _, s := range r.Slots {
+			slots[s.Slot] = r.Fenced != ""
+		}
+	}
+	n.eachBucket(slots, func(b *bucket) { n.collector.suspectOrphans(b.id.Table) })
 }
 
 // eachBucket calls f for the known buckets of some slots.
@@ -189,6 +202,10 @@ func (n *incarnation) recoverDead(ctx context.Context, state *metastore.State, r
 	ref, ok, err := wal.NewestCheckpoint(ctx, n.agent.store, r.Fenced)
 	if err != nil {
 		return err
+	}
+	if claimed := r.Checkpoint; claimed.Incarnation == r.Fenced && (!ok || ref.Seq < claimed.Seq) {
+		return errs.New(errs.Corrupt, "no checkpoint of %s at or past %d can be read, with which it claimed its slots: what was live in them is lost; run firn fsck",
+			r.Fenced, claimed.Seq)
 	}
 	if ok {
 		if from, err = n.restore(ctx, state, ref, mine); err != nil {

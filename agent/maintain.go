@@ -130,9 +130,8 @@ func (n *incarnation) expire(ctx context.Context, def *metastore.Table, keepLast
 }
 
 // sweepLake removes what no snapshot of a table names and no commit can name any more.
-func (n *incarnation) sweepLake(ctx context.Context, t *table, def *metastore.Table) error {
+func (n *incarnation) sweepLake(ctx context.Context, t *table, def *metastore.Table) (lakehouse.SweepResult, error) {
 	t.foldMu.Lock()
 	defer t.foldMu.Unlock()
-	_, err := n.agent.lake.SweepOrphans(ctx, n.agent.lakeDef(def))
-	return err
+	return n.agent.lake.SweepOrphans(ctx, n.agent.lakeDef(def))
 }

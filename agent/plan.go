@@ -167,10 +167,10 @@ func (n *incarnation) adopt(t *table, snap *lakehouse.Snapshot) {
 	for i, b := range t.buckets {
 		bucket := int32(i) //nolint:gosec // at most 4096 buckets
 		gone := b.advanceLake(snap.Offsets[bucket], snap.Generations[bucket])
+		n.checkpoints.mark(b) // before the segments go: see checkpointer.write
 		if len(gone) > 0 {
 			n.forget(gone)
 		}
-		n.checkpoints.mark(b)
 	}
 	t.noteLive()
 	t.snap.Store(&cachedSnapshot{snap, n.agent.clock()})
