@@ -215,6 +215,11 @@ func (s *share) admit(p *Producer, bodyRows int64) error {
 	if p == nil {
 		return nil
 	}
+	if st, ok := s.bucket.admitted.Get(p.ID, true); ok && p.Idempotency {
+		if known := st.Contiguous(); known != bodyRows {
+			return errs.New(errs.Invalid, "Idempotency-Key %q came with a request of %d rows before, now with %d: a key belongs to one request", p.ID, known, bodyRows)
+		}
+	}
 	fresh, err := s.bucket.admitted.Admit(p.delta(bodyRows))
 	if err != nil {
 		return err

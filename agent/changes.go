@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"iter"
+	"net/http"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -161,6 +162,9 @@ func outOfRange(def *metastore.Table, bucket int32, at int64, rng bucketRange) e
 	e := errs.New(errs.OutOfRange, "offset %d of bucket %d is outside the log of table %s.%s: the earliest offset is %d, the end is %d",
 		at, bucket, def.Database, def.Name, rng.earliest, rng.to)
 	e.Details = []any{map[string]any{"bucket": bucket, "offset": at, "earliest": rng.earliest, "end": rng.to}}
+	if at > rng.to { // not gone, but not there yet: most likely the cursor of another table
+		return statusError{e, http.StatusBadRequest}
+	}
 	return e
 }
 
@@ -189,6 +193,7 @@ func (n *incarnation) offsetAt(ctx context.Context, p *readPlan, rng bucketRange
 func (r *streamReader) batches(ctx context.Context) iter.Seq2[ChangeBatch, error] {
 	return func(yield func(ChangeBatch, error) bool) {
 		left := r.req.Limit
+		silent := r.req.Follow // nothing was told yet: a follower of a quiet table hears at once where it stands
 		deliver := func(b ChangeBatch, err error) bool {
 			if err != nil {
 				yield(b, err)
@@ -200,7 +205,7 @@ func (r *streamReader) batches(ctx context.Context) iter.Seq2[ChangeBatch, error
 				r.quiet = &b
 				return true
 			}
-			r.quiet = nil
+			r.quiet, silent = nil, false
 			return yield(b, nil) && !done
 		}
 		for {
@@ -208,10 +213,14 @@ func (r *streamReader) batches(ctx context.Context) iter.Seq2[ChangeBatch, error
 			if !r.round(ctx, deliver) {
 				return
 			}
+			if r.quiet == nil && silent {
+				b := r.order[0]
+				r.quiet = &ChangeBatch{Bucket: b, Next: r.pos[b]}
+			}
 			if r.quiet != nil && !yield(*r.quiet, nil) {
 				return
 			}
-			r.quiet = nil
+			r.quiet, silent = nil, false
 			if !r.req.Follow {
 				return
 			}

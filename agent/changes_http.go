@@ -122,13 +122,13 @@ func (p *readParams) buckets() []int32 {
 
 // handleChanges serves GET …/changes.
 func (a *Agent) handleChanges(w http.ResponseWriter, r *http.Request) {
-	p := newReadParams(r.URL.Query(), "start", "buckets", "columns", "where", "limit", "follow", "long")
+	p := newReadParams(r, "start", "buckets", "columns", "where", "limit", "follow", "long")
 	req := ChangesRequest{
 		Buckets: p.buckets(), Columns: p.columns(), Where: p.q.Get("where"), Limit: p.int("limit", 0), Follow: p.bool("follow"),
 		Idle: progressEvery,
 	}
 	longs := p.longAsString()
-	format, sse, err := negotiate(r.Header.Get("Accept"), true)
+	format, sse, err := negotiate(acceptOf(r), true)
 	if p.err == nil {
 		p.err = err
 	}
@@ -146,19 +146,14 @@ func (a *Agent) handleChanges(w http.ResponseWriter, r *http.Request) {
 		writeError(w, p.err)
 		return
 	}
-	def, err := a.tableOf(r)
-	if err != nil {
-		writeError(w, err)
-		return
-	}
-	n, err := a.owner()
+	def, n, err := a.tableAndOwner(r.Context(), r.PathValue("database"), r.PathValue("table"))
 	if err != nil {
 		writeError(w, err)
 		return
 	}
 	stream, err := n.Changes(r.Context(), def, req)
-	if err != nil {
-		writeError(w, err)
+	if err != nil || r.Method == http.MethodHead {
+		writeHead(w, contentTypeOf(format, sse), err)
 		return
 	}
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
@@ -167,6 +162,13 @@ func (a *Agent) handleChanges(w http.ResponseWriter, r *http.Request) {
 		stream.Batches = func(func(ChangeBatch, error) bool) {}
 	}
 	out.run(a)
+}
+
+func contentTypeOf(format rows.Format, sse bool) string {
+	if sse {
+		return "text/event-stream"
+	}
+	return format.ContentType()
 }
 
 const progressEvery = 5 * time.Second // a follower's longest silence
@@ -240,11 +242,9 @@ func (c *changeWriter) run(a *Agent) {
 func (c *changeWriter) start() error {
 	h := c.w.Header()
 	h.Set("X-Accel-Buffering", "no")
+	h.Set("Content-Type", contentTypeOf(c.format, c.sse))
 	if c.sse {
-		h.Set("Content-Type", "text/event-stream")
 		h.Set("Cache-Control", "no-cache")
-	} else {
-		h.Set("Content-Type", c.format.ContentType())
 	}
 	var err error
 	target := rows.EncodeOptions{Schema: c.schema, Format: c.format, LongAsString: c.longs}
@@ -273,22 +273,47 @@ func (c *changeWriter) batch(b ChangeBatch) error {
 		return err
 	}
 	if c.sse {
-		c.events()
+		c.events(b)
+	}
+	if !c.follow {
+		return nil
 	}
 	return c.flush()
 }
 
-// events turns the NDJSON rows of one batch into events; the last one carries
-// the cursor behind the batch, so a resumed reader repeats none and misses none.
-func (c *changeWriter) events() {
+// events turns the NDJSON rows of one batch into events. The id of each is the
+// cursor behind its row, so that a reader who resumes after any event repeats
+// none and misses none.
+func (c *changeWriter) events(b ChangeBatch) {
+	before, after := cursorAround(c.stream.Progress, b.Bucket)
 	lines := bytes.Split(bytes.TrimRight(c.text.Bytes(), "\n"), []byte("\n"))
 	for i, line := range lines {
-		if i == len(lines)-1 {
-			fmt.Fprintf(c.out, "id: %s\n", formatOffsets(c.stream.Progress))
+		at := b.Next
+		if i < len(lines)-1 {
+			at = b.Offsets[i] + 1
 		}
-		fmt.Fprintf(c.out, "data: %s\n\n", line)
+		fmt.Fprintf(c.out, "id: %s%d%s\ndata: %s\n\n", before, at, after, line)
 	}
 	c.text.Reset()
+}
+
+// cursorAround returns a cursor's text before and after one bucket's offset.
+func cursorAround(pos map[int32]int64, bucket int32) (before, after string) {
+	lower, higher := map[int32]int64{}, map[int32]int64{}
+	for b, at := range pos {
+		if b < bucket {
+			lower[b] = at
+		} else if b > bucket {
+			higher[b] = at
+		}
+	}
+	if before = formatOffsets(lower); before != "" {
+		before += ","
+	}
+	if after = formatOffsets(higher); after != "" {
+		after = "," + after
+	}
+	return before + strconv.Itoa(int(bucket)) + "=", after
 }
 
 // progress tells a follower how far it is when there is nothing to show.
@@ -320,9 +345,6 @@ func (c *changeWriter) flush() error {
 func (c *changeWriter) finish() error {
 	if err := c.enc.Close(); err != nil {
 		return err
-	}
-	if c.sse && c.text.Len() > 0 {
-		c.events()
 	}
 	return c.out.Flush()
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"math"
@@ -38,19 +39,40 @@ var faces = map[errs.Class]face{
 	errs.OutOfRange:       {connect.CodeOutOfRange, http.StatusGone},
 	errs.Unauthenticated:  {connect.CodeUnauthenticated, http.StatusUnauthorized},
 	errs.PermissionDenied: {connect.CodePermissionDenied, http.StatusForbidden},
-	errs.Unsupported:      {connect.CodeUnimplemented, http.StatusUnsupportedMediaType},
+	errs.Unsupported:      {connect.CodeUnimplemented, http.StatusNotImplemented},
 	errs.Closed:           {connect.CodeUnavailable, http.StatusServiceUnavailable},
 	errs.Canceled:         {connect.CodeCanceled, 499},
 }
 
+// statusError is an error that HTTP has a finer status for than its class.
+type statusError struct {
+	cause  *errs.Error
+	status int
+}
+
+// Error implements error.
+func (e statusError) Error() string { return e.cause.Error() }
+
+// Unwrap keeps class, details and hints.
+func (e statusError) Unwrap() error { return e.cause }
+
 func faceOf(err error) face {
-	if errors.As(err, new(notAcceptableError)) {
-		return face{connect.CodeUnimplemented, http.StatusNotAcceptable}
+	f, ok := faces[errs.ClassOf(err)]
+	if !ok {
+		f = faces[errs.Internal]
 	}
-	if f, ok := faces[errs.ClassOf(err)]; ok {
-		return f
+	var finer statusError
+	if errors.As(err, &finer) {
+		f.status = finer.status
 	}
-	return faces[errs.Internal]
+	return f
+}
+
+// unsupportedMedia is the 415 or 406 of a media type, with those that are taken.
+func unsupportedMedia(status int, accepted []string, format string, args ...any) error {
+	e := errs.New(errs.Unsupported, format, args...)
+	e.Details = []any{map[string]any{"accepted": accepted}}
+	return statusError{e, status}
 }
 
 // retryHint is the wait that a refused caller is told: every 429 and 503 has one.
@@ -82,6 +104,11 @@ func bodyOf(err error) errorBody {
 
 // writeError answers a plain route with an error.
 func writeError(w http.ResponseWriter, err error) {
+	sendError(w, err, bodyOf(err))
+}
+
+// sendError answers with an error's status and headers and a body of its own.
+func sendError(w http.ResponseWriter, err error, body any) {
 	f := faceOf(err)
 	h := w.Header()
 	if d := retryHint(err, f.status); d > 0 {
@@ -90,11 +117,25 @@ func writeError(w http.ResponseWriter, err error) {
 	if f.status == http.StatusUnauthorized {
 		h.Set("WWW-Authenticate", "Bearer")
 	}
-	h.Set("Content-Type", "application/json")
 	h.Del("Content-Encoding")
-	w.WriteHeader(f.status)
-	body, _ := json.Marshal(bodyOf(err))
-	_, _ = w.Write(append(body, '\n'))
+	writeJSON(w, f.status, body)
+}
+
+// writeJSON answers with a whole JSON body of known length.
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	var body bytes.Buffer
+	enc := json.NewEncoder(&body)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		status = http.StatusInternalServerError
+		body.Reset()
+		body.WriteString(`{"code":"internal","message":"encode answer","details":[]}` + "\n")
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(body.Len()))
+	w.WriteHeader(status)
+	_, _ = w.Write(body.Bytes())
 }
 
 // connectError gives an error the form of the Connect, gRPC and gRPC-Web routes.

@@ -1,12 +1,14 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"io"
 	"mime"
 	"net/http"
 	"strings"
+	"time"
 
 	"google.golang.org/genproto/googleapis/api/annotations"
 	"google.golang.org/protobuf/proto"
@@ -84,12 +86,18 @@ type restRoute struct {
 	impl method
 }
 
-const maxControlBytes = 4 << 20 // a control request's body
+const (
+	maxControlBytes    = 4 << 20          // a control request's body
+	controlBodyTimeout = 30 * time.Second // longest time for it to arrive
+)
 
 // ServeHTTP implements http.Handler.
 func (r *restRoute) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	msg := r.impl.newRequest()
-	if err := r.fill(msg, req); err != nil {
+	arrived := bodyWithin(w, controlBodyTimeout)
+	err := r.fill(msg, req)
+	arrived()
+	if err != nil {
 		writeError(w, err)
 		return
 	}
@@ -103,8 +111,7 @@ func (r *restRoute) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		writeError(w, errs.Wrap(errs.Internal, "encode answer", err))
 		return
 	}
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(append(body, '\n'))
+	writeJSON(w, http.StatusOK, json.RawMessage(body))
 }
 
 func (r *restRoute) fill(msg proto.Message, req *http.Request) error {
@@ -115,7 +122,11 @@ func (r *restRoute) fill(msg proto.Message, req *http.Request) error {
 	}
 	fields := map[string]any{}
 	refl := msg.ProtoReflect().Descriptor().Fields()
-	for name, values := range req.URL.Query() {
+	query, err := queryOf(req)
+	if err != nil {
+		return err
+	}
+	for name, values := range query {
 		fd := refl.ByTextName(name)
 		if fd == nil || fd.IsMap() || fd.Message() != nil {
 			return errs.New(errs.Invalid, "query parameter %q is not known on this route", name)
@@ -148,17 +159,33 @@ func readControlBody(msg proto.Message, req *http.Request) error {
 	if ct := req.Header.Get("Content-Type"); ct != "" {
 		media, _, err := mime.ParseMediaType(ct)
 		if err != nil || (media != "application/json" && media != "application/x-www-form-urlencoded") {
-			return errs.New(errs.Unsupported, "content type %q: this route takes application/json", ct)
+			return unsupportedMedia(http.StatusUnsupportedMediaType, []string{"application/json"}, "content type %q: this route takes application/json", ct)
 		}
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(nil, req.Body, maxControlBytes))
-	if err != nil {
-		return errs.New(errs.TooLarge, "the body is larger than %d bytes, the limit of control requests", maxControlBytes)
+	if enc := req.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
+		return unsupportedMedia(http.StatusUnsupportedMediaType, []string{"identity"}, "content encoding %q: this route takes plain bodies", enc)
 	}
-	if err := jsonwire.Unmarshal(body, msg); err != nil {
+	body, err := io.ReadAll(io.LimitReader(req.Body, maxControlBytes+1))
+	switch {
+	case err != nil:
+		return readBodyError(err)
+	case len(body) > maxControlBytes:
+		e := errs.New(errs.TooLarge, "the body is larger than %d bytes, the limit of control requests", maxControlBytes)
+		e.Details = []any{map[string]any{"limit": maxControlBytes}}
+		return e
+	}
+	if err := jsonwire.Unmarshal(bytes.TrimSpace(body), msg); err != nil {
 		return errs.Wrap(errs.Invalid, "read JSON body", err)
 	}
 	return nil
+}
+
+// readBodyError classifies an error of the connection while a body arrives.
+func readBodyError(err error) error {
+	if errs.ClassOf(err) != errs.Internal {
+		return err
+	}
+	return errs.Wrap(errs.Invalid, "read body", err)
 }
 
 // queryValue returns a JSON value for a field out of its query parameters.

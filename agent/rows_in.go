@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"io"
 	"math/rand/v2"
 	"net/http"
@@ -34,11 +33,12 @@ var rowsParams = map[string]bool{
 
 // parseRowsRequest reads the parameters and headers of an append.
 func (a *Agent) parseRowsRequest(r *http.Request) (*rowsRequest, error) {
-	q := r.URL.Query()
-	for name := range q {
-		if !rowsParams[name] {
-			return nil, errs.New(errs.Invalid, "query parameter %q is not known on this route", name)
-		}
+	q, err := queryOf(r)
+	if err == nil {
+		err = oneOf(q, rowsParams)
+	}
+	if err != nil {
+		return nil, err
 	}
 	def, err := a.tableOf(r)
 	if err != nil {
@@ -84,18 +84,16 @@ func (r *rowsRequest) parseMedia(req *http.Request) error {
 	}
 	format, ok := rows.FormatFromContentType(ct)
 	if !ok {
-		e := errs.New(errs.Unsupported, "content type %q: rows are taken as %s", ct, strings.Join(rows.ContentTypes(), ", "))
-		e.Details = []any{map[string]any{"accepted": rows.ContentTypes()}}
-		return e
+		return unsupportedMedia(http.StatusUnsupportedMediaType, rows.ContentTypes(),
+			"content type %q: rows are taken as %s", ct, strings.Join(rows.ContentTypes(), ", "))
 	}
 	r.decode.Format = format
 	switch enc := strings.ToLower(strings.TrimSpace(req.Header.Get("Content-Encoding"))); enc {
-	case "", "identity", "gzip", "zstd":
+	case "", "identity", "gzip", "x-gzip", "zstd":
 		r.decode.Compression = enc
 	default:
-		e := errs.New(errs.Unsupported, "content encoding %q: bodies are taken plain, gzip or zstd", enc)
-		e.Details = []any{map[string]any{"accepted": []string{"identity", "gzip", "zstd"}}}
-		return e
+		return unsupportedMedia(http.StatusUnsupportedMediaType, []string{"identity", "gzip", "zstd"},
+			"content encoding %q: bodies are taken plain, gzip or zstd", enc)
 	}
 	return nil
 }
@@ -226,14 +224,7 @@ func (a *Agent) handleRows(w http.ResponseWriter, r *http.Request) {
 		writeError(w, err)
 		return
 	}
-	release, err := a.bodyBudget(r.Context(), r.ContentLength, req.decode.Compression)
-	if err != nil {
-		writeError(w, err)
-		return
-	}
-	defer release()
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
-	answer, err := a.appendBody(r.Context(), r.Body, req)
+	answer, err := a.appendBody(r.Context(), w, r, req)
 	if err != nil {
 		a.metrics.rowsRejected.Add(float64(answer.Rejected))
 		writeError(w, err)
@@ -254,33 +245,82 @@ func (a *Agent) checkLength(r *http.Request, req *rowsRequest) error {
 	return nil
 }
 
-// bodyBudget bounds the memory of bodies that are decoded at once.
-func (a *Agent) bodyBudget(ctx context.Context, length int64, compression string) (func(), error) {
-	weight := length
-	if length < 0 {
-		weight = a.cfg.MaxRequestBytes
-	} else if compression != "" && compression != "identity" {
-		weight = length * 8
-	}
-	weight = min(max(weight, 64<<10), a.cfg.MaxRequestBytes)
-	wait, cancel := context.WithTimeout(ctx, backpressureWait)
-	defer cancel()
-	if err := a.bodies.Acquire(wait, weight); err != nil {
-		e := errs.New(errs.Exhausted, "the limit max_requests (%d bodies of max_request_bytes at once) is reached; slow down and retry", a.cfg.MaxRequests)
-		e.RetryAfter = time.Second
-		return nil, e
-	}
-	return func() { a.bodies.Release(weight) }, nil
+// budgetReader counts a body against the memory of all bodies that are decoded
+// at once: one of known length as a whole, so that those that began can end; one
+// of unknown length as its bytes arrive, so that a slow one holds what it has sent.
+type budgetReader struct {
+	agent  *Agent
+	ctx    context.Context //nolint:containedctx // lives as long as the request
+	body   io.Reader
+	factor int64 // decoded bytes that one byte of the body stands for
+	read   int64
+	held   int64
 }
 
+const (
+	budgetStep       = 256 << 10 // grain of the accounting
+	compressedFactor = 8         // usual gain of a compressed body
+)
+
+func (a *Agent) newBudgetReader(ctx context.Context, r *http.Request, compression string) (*budgetReader, error) {
+	b := &budgetReader{agent: a, ctx: ctx, body: r.Body, factor: 1}
+	if compression != "" && compression != "identity" {
+		b.factor = compressedFactor
+	}
+	return b, b.grow(max(r.ContentLength, 0))
+}
+
+// grow takes room for so many bytes of the body in all.
+func (b *budgetReader) grow(bytes int64) error {
+	want := min((bytes*b.factor/budgetStep+1)*budgetStep, b.agent.cfg.MaxRequestBytes)
+	if want <= b.held {
+		return nil
+	}
+	return b.acquire(want - b.held)
+}
+
+// Read implements io.Reader. It waits for room, for a bounded time.
+func (b *budgetReader) Read(p []byte) (int, error) {
+	n, err := b.body.Read(p)
+	b.read += int64(n)
+	if full := b.grow(b.read); full != nil {
+		return 0, full
+	}
+	return n, err
+}
+
+func (b *budgetReader) acquire(n int64) error {
+	wait, cancel := context.WithTimeout(b.ctx, backpressureWait)
+	defer cancel()
+	if err := b.agent.bodies.Acquire(wait, n); err != nil {
+		if cause := b.ctx.Err(); cause != nil {
+			return errs.Wrap(errs.Canceled, "read body", cause)
+		}
+		e := errs.New(errs.Exhausted, "the limit max_requests (%d bodies of max_request_bytes at once) is reached; slow down and retry", b.agent.cfg.MaxRequests)
+		e.RetryAfter = time.Second
+		return e
+	}
+	b.held += n
+	return nil
+}
+
+func (b *budgetReader) release() { b.agent.bodies.Release(b.held) }
+
 // appendBody decodes a bounded body whole, then applies it: one atomic batch a bucket.
-func (a *Agent) appendBody(ctx context.Context, body io.Reader, req *rowsRequest) (rowsAnswer, error) {
+func (a *Agent) appendBody(ctx context.Context, w http.ResponseWriter, r *http.Request, req *rowsRequest) (rowsAnswer, error) {
 	answer := rowsAnswer{Errors: []rows.RowError{}, Buckets: []bucketAnswer{}}
-	dec, err := rows.NewDecoder(body, req.decode)
+	budget, err := a.newBudgetReader(ctx, r, req.decode.Compression)
+	if err != nil {
+		return answer, err
+	}
+	defer budget.release()
+	dec, err := rows.NewDecoder(budget, req.decode)
 	if err != nil {
 		return answer, err
 	}
 	defer func() { _ = dec.Close() }()
+	arrived := bodyWithin(w, bodyTimeout)
+	defer arrived()
 	var chunks []rows.Chunk
 	for {
 		c, err := dec.Next()
@@ -293,6 +333,7 @@ func (a *Agent) appendBody(ctx context.Context, body io.Reader, req *rowsRequest
 		}
 		chunks = append(chunks, c)
 	}
+	arrived()
 	answer.reject(dec)
 	n, err := a.owner()
 	if err != nil {
@@ -330,11 +371,7 @@ func (a *Agent) appendEndless(w http.ResponseWriter, r *http.Request, req *rowsR
 		errorBody
 		StoppedAtRow int64 `json:"stopped_at_row"`
 	}{answer, bodyOf(err), stopped}
-	f := faceOf(err)
-	if d := retryHint(err, f.status); d > 0 {
-		w.Header().Set("Retry-After", strconv.Itoa(int(d.Seconds())+1))
-	}
-	writeJSON(w, f.status, stop)
+	sendError(w, err, stop)
 }
 
 // pump moves chunks from the decoder to the WAL, some ahead of their
@@ -407,15 +444,4 @@ func chunkRequest(req *rowsRequest, c rows.Chunk, end int64, sticky int32) Appen
 		out.Chunks = []rows.Chunk{rebased}
 	}
 	return out
-}
-
-func writeJSON(w http.ResponseWriter, status int, v any) {
-	body, err := json.Marshal(v)
-	if err != nil {
-		writeError(w, errs.Wrap(errs.Internal, "encode answer", err))
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_, _ = w.Write(append(body, '\n'))
 }

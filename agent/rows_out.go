@@ -3,6 +3,7 @@ package agent
 import (
 	"bufio"
 	"context"
+	"mime"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -21,45 +22,53 @@ func negotiate(accept string, offerSSE bool) (format rows.Format, sse bool, err 
 	if strings.TrimSpace(accept) == "" {
 		return rows.NDJSON, false, nil
 	}
+	best := 0.0
 	for _, part := range strings.Split(accept, ",") {
-		media, params, _ := strings.Cut(part, ";")
-		media = strings.ToLower(strings.TrimSpace(media))
-		if strings.Contains(strings.ReplaceAll(params, " ", ""), "q=0") && !strings.Contains(params, "q=0.") {
+		media, q := weighed(part)
+		if q <= best {
 			continue
 		}
-		switch media {
-		case "*/*", "application/*":
-			return rows.NDJSON, false, nil
-		case "text/event-stream":
-			if offerSSE {
-				return rows.NDJSON, true, nil
-			}
-		default:
-			if f, ok := rows.FormatFromContentType(media); ok {
-				return f, false, nil
-			}
+		if media == "text/event-stream" && offerSSE {
+			format, sse, best = rows.NDJSON, true, q
+		} else if f, ok := offered(media); ok {
+			format, sse, best = f, false, q
 		}
+	}
+	if best > 0 {
+		return format, sse, nil
 	}
 	accepted := rows.ContentTypes()
 	if offerSSE {
 		accepted = append(accepted, "text/event-stream")
 	}
-	return 0, false, notAcceptable(accept, accepted)
+	return 0, false, unsupportedMedia(http.StatusNotAcceptable, accepted, "Accept %q: rows are served as %s", accept, strings.Join(accepted, ", "))
 }
 
-// notAcceptableError is an Unsupported error that answers 406 instead of 415.
-type notAcceptableError struct{ cause *errs.Error }
+// weighed splits one part of an Accept header into media type and weight; the
+// weight of what cannot be read is 0.
+func weighed(part string) (media string, q float64) {
+	media, params, err := mime.ParseMediaType(part)
+	if err != nil {
+		return "", 0
+	}
+	if text, ok := params["q"]; ok {
+		if q, err = strconv.ParseFloat(text, 64); err != nil || !(q >= 0) {
+			return "", 0
+		}
+		return media, q
+	}
+	return media, 1
+}
 
-// Error implements error.
-func (e notAcceptableError) Error() string { return e.cause.Error() }
-
-// Unwrap keeps the class.
-func (e notAcceptableError) Unwrap() error { return e.cause }
-
-func notAcceptable(accept string, accepted []string) error {
-	e := errs.New(errs.Unsupported, "Accept %q: rows are served as %s", accept, strings.Join(accepted, ", "))
-	e.Details = []any{map[string]any{"accepted": accepted}}
-	return notAcceptableError{e}
+// offered returns the format that a media range asks for.
+func offered(media string) (rows.Format, bool) {
+	switch media {
+	case "*/*", "application/*":
+		return rows.NDJSON, true
+	case "text/*":
+		return rows.CSV, true
+	}
+	return rows.FormatFromContentType(media)
 }
 
 // readParams parses query parameters, keeping the first error.
@@ -68,18 +77,14 @@ type readParams struct {
 	err error
 }
 
-func newReadParams(q url.Values, known ...string) *readParams {
-	p := &readParams{q: q}
+func newReadParams(r *http.Request, known ...string) *readParams {
+	p := &readParams{}
 	allowed := map[string]bool{}
 	for _, k := range known {
 		allowed[k] = true
 	}
-	for name, values := range q {
-		if !allowed[name] {
-			p.fail("query parameter %q is not known on this route", name)
-		} else if len(values) > 1 {
-			p.fail("query parameter %q is given %d times", name, len(values))
-		}
+	if p.q, p.err = queryOf(r); p.err == nil {
+		p.err = oneOf(p.q, allowed)
 	}
 	return p
 }
@@ -134,12 +139,16 @@ func (p *readParams) time(name string) time.Time {
 	return t
 }
 
-// parseMoment reads RFC 3339 or integer epoch microseconds.
+// parseMoment reads RFC 3339 or integer epoch microseconds. A space where the
+// zone's sign belongs is the + of a URL that was not escaped.
 func parseMoment(v string) (time.Time, error) {
 	if us, err := strconv.ParseInt(v, 10, 64); err == nil {
 		return time.UnixMicro(us), nil
 	}
 	t, err := time.Parse(time.RFC3339Nano, v)
+	if err != nil {
+		t, err = time.Parse(time.RFC3339Nano, strings.ReplaceAll(v, " ", "+"))
+	}
 	if err != nil {
 		return t, errs.New(errs.Invalid, "%q is no moment: give RFC 3339 with a zone, or epoch microseconds", v)
 	}
@@ -157,29 +166,29 @@ func (p *readParams) longAsString() bool {
 
 // handleScan serves GET …/rows.
 func (a *Agent) handleScan(w http.ResponseWriter, r *http.Request) {
-	p := newReadParams(r.URL.Query(), "columns", "where", "limit", "layer", "snapshot", "as_of", "long")
+	p := newReadParams(r, "columns", "where", "limit", "layer", "snapshot", "as_of", "long")
 	req := ScanRequest{
 		Columns: p.columns(), Where: p.q.Get("where"), Limit: p.int("limit", 0), Layer: Layer(p.q.Get("layer")),
 		Snapshot: p.int("snapshot", 1), AsOf: p.time("as_of"),
 	}
 	longs := p.longAsString()
+	p.checkMoment(req)
+	format, _, err := negotiate(acceptOf(r), false)
+	if p.err == nil {
+		p.err = err
+	}
 	if p.err != nil {
 		writeError(w, p.err)
 		return
 	}
-	format, _, err := negotiate(r.Header.Get("Accept"), false)
+	def, n, err := a.tableAndOwner(r.Context(), r.PathValue("database"), r.PathValue("table"))
 	if err != nil {
 		writeError(w, err)
 		return
 	}
-	def, err := a.tableOf(r)
-	if err != nil {
-		writeError(w, err)
-		return
-	}
-	n, err := a.owner()
-	if err != nil {
-		writeError(w, err)
+	if r.Method == http.MethodHead {
+		_, err := newProjection(def.Current(), req.Columns, req.Where)
+		writeHead(w, format.ContentType(), err)
 		return
 	}
 	stream, err := n.Scan(r.Context(), def, req)
@@ -191,6 +200,31 @@ func (a *Agent) handleScan(w http.ResponseWriter, r *http.Request) {
 		stream.Batches = func(func(arrow.RecordBatch, error) bool) {}
 	}
 	a.sendRows(r.Context(), w, stream, format, longs)
+}
+
+// acceptOf joins all Accept headers.
+func acceptOf(r *http.Request) string { return strings.Join(r.Header.Values("Accept"), ",") }
+
+// writeHead answers HEAD on a route whose body would cost a scan.
+func writeHead(w http.ResponseWriter, contentType string, err error) {
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", contentType)
+	w.WriteHeader(http.StatusOK)
+}
+
+// checkMoment refuses reads that name a moment in two ways, or an unknown layer.
+func (p *readParams) checkMoment(req ScanRequest) {
+	switch {
+	case req.Layer != "" && req.Layer != LayerUnion && req.Layer != LayerLake:
+		p.fail("layer %q: must be union or lake", req.Layer)
+	case req.Snapshot != 0 && !req.AsOf.IsZero():
+		p.fail("give snapshot or as_of, not both")
+	case req.Layer == LayerUnion && (req.Snapshot != 0 || !req.AsOf.IsZero()):
+		p.fail("snapshot and as_of read the lake as it was: leave out layer, or give layer=lake")
+	}
 }
 
 // sendRows writes a scan's result. Nothing is sent before the first batch, so
@@ -246,18 +280,14 @@ func (a *Agent) sendRows(ctx context.Context, w http.ResponseWriter, s *RowStrea
 
 // handleCount serves GET …/count; with where it scans.
 func (a *Agent) handleCount(w http.ResponseWriter, r *http.Request) {
-	p := newReadParams(r.URL.Query(), "layer", "where", "snapshot", "as_of")
+	p := newReadParams(r, "layer", "where", "snapshot", "as_of")
 	req := ScanRequest{Where: p.q.Get("where"), Layer: Layer(p.q.Get("layer")), Snapshot: p.int("snapshot", 1), AsOf: p.time("as_of")}
+	p.checkMoment(req)
 	if p.err != nil {
 		writeError(w, p.err)
 		return
 	}
-	def, err := a.tableOf(r)
-	if err != nil {
-		writeError(w, err)
-		return
-	}
-	n, err := a.owner()
+	def, n, err := a.tableAndOwner(r.Context(), r.PathValue("database"), r.PathValue("table"))
 	if err != nil {
 		writeError(w, err)
 		return

@@ -3,8 +3,8 @@ package agent
 import (
 	"context"
 	"crypto/subtle"
-	"encoding/json"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"strconv"
@@ -51,9 +51,10 @@ func (a *Agent) handler() http.Handler {
 		// Arrow payloads are compressed inside, where it pays; gzip over them costs three times the work.
 		connect.WithCompressMinBytes(1 << 30),
 	}
-	mux.Handle(firnv1connect.NewCatalogServiceHandler(catalogService{a}, options...))
-	mux.Handle(firnv1connect.NewClusterServiceHandler(clusterService{a}, options...))
-	mux.Handle(firnv1connect.NewDataServiceHandler(dataService{a}, options...))
+	connects := func(path string, h http.Handler) { mux.Handle(path, spoken(h)) }
+	connects(firnv1connect.NewCatalogServiceHandler(catalogService{a}, options...))
+	connects(firnv1connect.NewClusterServiceHandler(clusterService{a}, options...))
+	connects(firnv1connect.NewDataServiceHandler(dataService{a}, options...))
 	registerREST(mux, firnv1.File_firn_v1_catalog_proto.Services().ByName("CatalogService"), a.catalogMethods())
 	registerREST(mux, firnv1.File_firn_v1_cluster_proto.Services().ByName("ClusterService"), map[string]method{"ListAgents": unary(a.listAgents)})
 
@@ -69,7 +70,7 @@ func (a *Agent) handler() http.Handler {
 	mux.HandleFunc("GET /readyz", a.handleHealth)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(a.metrics.registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("/", a.handleUnknown)
-	return a.observed(a.authenticated(methodErrors(mux)))
+	return patient(a.observed(a.authenticated(strictRoutes(mux))))
 }
 
 // handleLookup refuses lookups, which need a primary key.
@@ -117,9 +118,10 @@ func (a *Agent) authenticated(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		scheme, given, ok := strings.Cut(r.Header.Get("Authorization"), " ")
+		ok = ok && strings.EqualFold(scheme, "Bearer")
 		switch {
-		case ok && subtle.ConstantTimeCompare([]byte(given), want) == 1:
+		case ok && subtle.ConstantTimeCompare([]byte(strings.TrimSpace(given)), want) == 1:
 			next.ServeHTTP(w, r)
 		case strings.HasPrefix(r.URL.Path, "/iceberg"):
 			lakehouse.WriteCatalogError(w, r, errs.New(errs.Unauthenticated, "a bearer token is needed"))
@@ -161,7 +163,11 @@ func (a *Agent) observed(next http.Handler) http.Handler {
 				sw.status = http.StatusOK
 			}
 			a.metrics.requests.WithLabelValues(routeOf(r), strconv.Itoa(sw.status)).Inc()
-			a.logger.Debug("request", "method", r.Method, "path", r.URL.Path, "status", sw.status, "took", time.Since(begun))
+			level := slog.LevelDebug
+			if sw.status >= http.StatusInternalServerError {
+				level = slog.LevelWarn
+			}
+			a.logger.Log(r.Context(), level, "request", "method", r.Method, "path", r.URL.Path, "status", sw.status, "took", time.Since(begun))
 		}()
 		next.ServeHTTP(sw, r)
 	})
@@ -178,33 +184,45 @@ func routeOf(r *http.Request) string {
 	return "other"
 }
 
-// methodErrors gives net/http's own 405 the error form of every other answer.
-func methodErrors(mux *http.ServeMux) http.Handler {
+// strictRoutes answers what no route serves in the error form of every other
+// answer, and OPTIONS.
+func strictRoutes(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, pattern := mux.Handler(r)
-		if pattern == "/" && allowedOnOther(mux, r) != nil {
-			allowed := allowedOnOther(mux, r)
-			w.Header().Set("Allow", strings.Join(allowed, ", "))
-			body, _ := json.Marshal(errorBody{Code: connect.CodeUnimplemented.String(), Details: []any{},
-				Message: "method " + r.Method + " is not served here; use " + strings.Join(allowed, ", ")})
-			w.Header().Set("Content-Type", "application/json")
-			w.WriteHeader(http.StatusMethodNotAllowed)
-			_, _ = w.Write(append(body, '\n'))
+		if strings.HasPrefix(r.URL.Path, "/firn.v1.") && !procedures[r.URL.Path] {
+			writeError(w, statusError{errs.New(errs.Unsupported, "no method %s in this version", r.URL.Path), http.StatusNotFound})
 			return
 		}
-		mux.ServeHTTP(w, r)
+		_, pattern := mux.Handler(r)
+		if pattern != "/" {
+			mux.ServeHTTP(w, r)
+			return
+		}
+		allowed := allowedOnOther(mux, r)
+		switch {
+		case allowed == nil:
+			mux.ServeHTTP(w, r)
+		case r.Method == http.MethodOptions:
+			w.Header().Set("Allow", strings.Join(allowed, ", "))
+			w.WriteHeader(http.StatusNoContent)
+		default:
+			w.Header().Set("Allow", strings.Join(allowed, ", "))
+			writeError(w, statusError{errs.New(errs.Unsupported, "method %s is not served here; use %s", r.Method, strings.Join(allowed, ", ")), http.StatusMethodNotAllowed})
+		}
 	})
 }
 
 // allowedOnOther lists the methods under which a path has a route of its own.
 func allowedOnOther(mux *http.ServeMux, r *http.Request) []string {
 	var allowed []string
-	for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete} {
+	for _, m := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPatch, http.MethodDelete} {
 		probe := r.Clone(r.Context())
 		probe.Method = m
 		if _, pattern := mux.Handler(probe); pattern != "/" && pattern != "" {
 			allowed = append(allowed, m)
 		}
 	}
-	return allowed
+	if allowed == nil {
+		return nil
+	}
+	return append(allowed, http.MethodOptions)
 }

@@ -1,7 +1,9 @@
 package jsonwire
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -45,7 +47,8 @@ func Unmarshal(data []byte, m proto.Message) error {
 		return nil
 	}
 	if err := protojson.Unmarshal(quoteInexact(data), m); err != nil {
-		return fmt.Errorf("decode JSON: %w", err)
+		// protojson varies the space after its prefix at random.
+		return errors.New("decode JSON: " + strings.TrimLeft(strings.TrimPrefix(err.Error(), "proto:"), " \u00a0"))
 	}
 	return nil
 }
