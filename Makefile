@@ -57,14 +57,8 @@ test: ## Run the tests with the race detector
 	$(TESTSUM) --format standard-quiet -- -race -timeout 15m $(TESTFLAGS) $(PKGS)
 
 .PHONY: interop
-interop: .interop/ready ## Read Firn's lake with other engines (PyIceberg, DuckDB, ClickHouse)
-	FIRN_INTEROP_PYTHON=$(CURDIR)/.interop/venv/bin/python \
-	  go test -count=1 -timeout 15m -tags interop ./internal/interop/...
-
-.interop/ready: internal/interop/requirements.txt
-	python3 -m venv .interop/venv
-	.interop/venv/bin/pip install --quiet --disable-pip-version-check -r $<
-	touch $@
+interop: ## Read Firn's lake with other engines (PyIceberg, DuckDB, ClickHouse)
+	internal/interop/run.sh
 
 .PHONY: sim
 sim: ## Run the seeded simulations: make sim SEEDS=10000

@@ -83,7 +83,7 @@ func (a *app) root() *cobra.Command {
 		a.serveCommand(), a.demoCommand(),
 		a.dbCommand(), a.tableCommand(),
 		a.appendCommand(), a.scanCommand(), a.countCommand(), a.tailCommand(),
-		a.lakeCommand(), a.agentsCommand(), a.fsckCommand(), a.doctorCommand(), a.walCommand(),
+		a.lakeCommand(), a.agentsCommand(), a.fsckCommand(), a.doctorCommand(), a.walCommand(), a.loadtestCommand(),
 	)
 	for _, c := range root.Commands() {
 		usageErrors(c)

@@ -112,7 +112,7 @@ func TestHelpTellsExitCodesAndHidesTheToken(t *testing.T) {
 	require.Equal(t, exitOK, code)
 	require.Contains(t, out, "130  interrupted")
 	require.NotContains(t, out, "s3cret")
-	for _, name := range []string{"serve", "demo", "db", "table", "append", "scan", "tail", "lake", "agents", "fsck", "doctor", "wal", "completion"} {
+	for _, name := range []string{"serve", "demo", "db", "table", "append", "scan", "tail", "lake", "agents", "fsck", "doctor", "wal", "loadtest", "completion"} {
 		require.Contains(t, out, "  "+name+" ", name)
 	}
 	code, out, _ = firn(t, "", "completion", "bash")
