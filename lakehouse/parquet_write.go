@@ -173,7 +173,11 @@ func (w *fileWriter) close() (*encodedFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &encodedFile{body: w.buf.Bytes(), rows: w.rows, runs: w.runs, columns: columns, splits: splits}, nil
+	body, err := plainIntegers(w.buf.Bytes())
+	if err != nil {
+		return nil, err
+	}
+	return &encodedFile{body: body, rows: w.rows, runs: w.runs, columns: columns, splits: splits}, nil
 }
 
 // metrics gathers the Iceberg metrics from the footer that was just written.
