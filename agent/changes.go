@@ -163,7 +163,7 @@ func outOfRange(def *metastore.Table, bucket int32, at int64, rng bucketRange) e
 		at, bucket, def.Database, def.Name, rng.earliest, rng.to)
 	e.Details = []any{map[string]any{"bucket": bucket, "offset": at, "earliest": rng.earliest, "end": rng.to}}
 	if at > rng.to { // not gone, but not there yet: most likely the cursor of another table
-		return statusError{e, http.StatusBadRequest}
+		return finerError{e, http.StatusBadRequest}
 	}
 	return e
 }

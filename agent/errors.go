@@ -44,24 +44,24 @@ var faces = map[errs.Class]face{
 	errs.Canceled:         {connect.CodeCanceled, 499},
 }
 
-// statusError is an error that HTTP has a finer status for than its class.
-type statusError struct {
+// finerError is an error that HTTP has a finer status for than its class.
+type finerError struct {
 	cause  *errs.Error
 	status int
 }
 
 // Error implements error.
-func (e statusError) Error() string { return e.cause.Error() }
+func (e finerError) Error() string { return e.cause.Error() }
 
 // Unwrap keeps class, details and hints.
-func (e statusError) Unwrap() error { return e.cause }
+func (e finerError) Unwrap() error { return e.cause }
 
 func faceOf(err error) face {
 	f, ok := faces[errs.ClassOf(err)]
 	if !ok {
 		f = faces[errs.Internal]
 	}
-	var finer statusError
+	var finer finerError
 	if errors.As(err, &finer) {
 		f.status = finer.status
 	}
@@ -72,7 +72,7 @@ func faceOf(err error) face {
 func unsupportedMedia(status int, accepted []string, format string, args ...any) error {
 	e := errs.New(errs.Unsupported, format, args...)
 	e.Details = []any{map[string]any{"accepted": accepted}}
-	return statusError{e, status}
+	return finerError{e, status}
 }
 
 // retryHint is the wait that a refused caller is told: every 429 and 503 has one.

@@ -42,7 +42,7 @@ func (s *spokenWriter) WriteHeader(status int) {
 	h := s.Header()
 	switch status {
 	case http.StatusMethodNotAllowed:
-		writeError(s.ResponseWriter, statusError{errs.New(errs.Unsupported, "method %s is not served here; use %s", s.r.Method, h.Get("Allow")), status})
+		writeError(s.ResponseWriter, finerError{errs.New(errs.Unsupported, "method %s is not served here; use %s", s.r.Method, h.Get("Allow")), status})
 	case http.StatusUnsupportedMediaType:
 		writeError(s.ResponseWriter, unsupportedMedia(status, strings.Split(h.Get("Accept-Post"), ", "),
 			"content type %q: this route takes %s", s.r.Header.Get("Content-Type"), h.Get("Accept-Post")))

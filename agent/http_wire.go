@@ -58,7 +58,7 @@ func (b *wireBody) Read(p []byte) (int, error) {
 		b.done.Store(true)
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		err = statusError{errs.New(errs.Canceled, "the body did not arrive in time"), http.StatusRequestTimeout}
+		err = finerError{errs.New(errs.Canceled, "the body did not arrive in time"), http.StatusRequestTimeout}
 	}
 	return n, err
 }

@@ -196,6 +196,7 @@ func (a *Agent) handleScan(w http.ResponseWriter, r *http.Request) {
 		writeError(w, err)
 		return
 	}
+	defer stream.Close()
 	if p.q.Has("limit") && req.Limit == 0 {
 		stream.Batches = func(func(arrow.RecordBatch, error) bool) {}
 	}

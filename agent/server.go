@@ -189,7 +189,7 @@ func routeOf(r *http.Request) string {
 func strictRoutes(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/firn.v1.") && !procedures[r.URL.Path] {
-			writeError(w, statusError{errs.New(errs.Unsupported, "no method %s in this version", r.URL.Path), http.StatusNotFound})
+			writeError(w, finerError{errs.New(errs.Unsupported, "no method %s in this version", r.URL.Path), http.StatusNotFound})
 			return
 		}
 		_, pattern := mux.Handler(r)
@@ -206,7 +206,7 @@ func strictRoutes(mux *http.ServeMux) http.Handler {
 			w.WriteHeader(http.StatusNoContent)
 		default:
 			w.Header().Set("Allow", strings.Join(allowed, ", "))
-			writeError(w, statusError{errs.New(errs.Unsupported, "method %s is not served here; use %s", r.Method, strings.Join(allowed, ", ")), http.StatusMethodNotAllowed})
+			writeError(w, finerError{errs.New(errs.Unsupported, "method %s is not served here; use %s", r.Method, strings.Join(allowed, ", ")), http.StatusMethodNotAllowed})
 		}
 	})
 }
