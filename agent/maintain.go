@@ -122,7 +122,7 @@ func (n *incarnation) expire(ctx context.Context, def *metastore.Table, keepLast
 	t.foldMu.Lock()
 	defer t.foldMu.Unlock()
 	lakeDef := n.agent.lakeDef(def)
-	res, err := n.agent.lake.Expire(ctx, lakeDef, lakehouse.ExpireOptions{Keep: keepLast, MinAge: olderThan})
+	res, err := n.agent.lake.Expire(ctx, lakeDef, lakehouse.ExpireOptions{Keep: keepLast, MinAge: olderThan, Pinned: t.readers.pinned})
 	if err != nil {
 		return res, err
 	}

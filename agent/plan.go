@@ -28,6 +28,7 @@ type readPlan struct {
 	buckets []bucketRange
 	refs    *objectRefs
 	pinned  []wal.ObjectID
+	unpin   func() // of the snapshot; nil = not pinned
 }
 
 func (p *readPlan) close() {
@@ -35,6 +36,10 @@ func (p *readPlan) close() {
 		p.refs.pin(id, -1)
 	}
 	p.pinned = nil
+	if p.unpin != nil {
+		p.unpin()
+		p.unpin = nil
+	}
 }
 
 const planAttempts = 16 // a fold between loading the snapshot and looking at the buckets makes a plan start over
@@ -59,7 +64,7 @@ func (n *incarnation) plan(ctx context.Context, def *metastore.Table) (*readPlan
 		if err != nil {
 			return nil, err
 		}
-		p := &readPlan{def: def, lake: lakeDef, snap: snap, refs: n.refs}
+		p := &readPlan{def: def, lake: lakeDef, snap: snap, refs: n.refs, unpin: t.readers.pin(snap.ID)}
 		if n.capture(t, p) {
 			return p, nil
 		}

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"iter"
+	"sync"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -34,12 +35,16 @@ type ScanRequest struct {
 	AsOf            time.Time // newest snapshot committed at or before; zero = now
 }
 
-// RowStream is the result of a scan: a schema and batches of it. Batches must
-// be ranged over once; the stream holds pins until then.
+// RowStream is the result of a scan: a schema and batches of it. It pins what it
+// reads until Close.
 type RowStream struct {
 	Schema  *segments.Schema
 	Batches iter.Seq2[arrow.RecordBatch, error]
+	unpin   func()
 }
+
+// Close lets go of what the stream pins. It may be called more than once.
+func (s *RowStream) Close() { s.unpin() }
 
 // Scan returns an exact result at one moment: the rows of one lake snapshot and
 // the live rows from exactly its offsets.
@@ -54,7 +59,11 @@ func (n *incarnation) Scan(ctx context.Context, def *metastore.Table, req ScanRe
 		if err != nil {
 			return nil, err
 		}
-		return limited(&RowStream{Schema: proj.out, Batches: lakeBatches(ctx, snap, proj)}, req.Limit), nil
+		t, err := n.tableFor(def)
+		if err != nil {
+			return nil, err
+		}
+		return limited(&RowStream{Schema: proj.out, Batches: lakeBatches(ctx, snap, proj), unpin: t.readers.pin(snap.ID)}, req.Limit), nil
 	}
 	if req.Layer != "" && req.Layer != LayerUnion {
 		return nil, errs.New(errs.Invalid, "layer %q: must be union or lake", req.Layer)
@@ -67,7 +76,6 @@ func (n *incarnation) Scan(ctx context.Context, def *metastore.Table, req ScanRe
 		return nil, err
 	}
 	batches := func(yield func(arrow.RecordBatch, error) bool) {
-		defer p.close()
 		for rec, err := range lakeBatches(ctx, p.snap, proj) {
 			if !yield(rec, err) || err != nil {
 				return
@@ -79,7 +87,7 @@ func (n *incarnation) Scan(ctx context.Context, def *metastore.Table, req ScanRe
 			}
 		}
 	}
-	return limited(&RowStream{Schema: proj.out, Batches: batches}, req.Limit), nil
+	return limited(&RowStream{Schema: proj.out, Batches: batches, unpin: sync.OnceFunc(p.close)}, req.Limit), nil
 }
 
 // lakeSnapshot finds the snapshot that a lake-only read asks for.
@@ -219,6 +227,7 @@ func (n *incarnation) countScanned(ctx context.Context, def *metastore.Table, re
 	if err != nil {
 		return 0, err
 	}
+	defer stream.Close()
 	var rows int64
 	for rec, err := range stream.Batches {
 		if err != nil {

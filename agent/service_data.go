@@ -252,6 +252,7 @@ func (a *Agent) scanMessage(ctx context.Context, m *firnv1.ScanRequest, send fun
 	if err != nil {
 		return err
 	}
+	defer stream.Close()
 	var buf bytes.Buffer
 	enc, err := rows.NewEncoder(&buf, rows.EncodeOptions{Schema: stream.Schema.Arrow(), Format: rows.ArrowStream})
 	if err != nil {

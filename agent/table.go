@@ -23,7 +23,8 @@ type table struct {
 	synced   atomic.Bool  // the lake's offsets were taken over since this incarnation began
 	lastFold atomic.Int64 // ns of the last fold's end, for min_fold_interval
 
-	snap atomic.Pointer[cachedSnapshot]
+	snap    atomic.Pointer[cachedSnapshot]
+	readers snapshotPins // of Iceberg snapshots
 
 	watchMu sync.Mutex
 	watch   chan struct{} // closed when a high watermark moved

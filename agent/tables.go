@@ -111,6 +111,9 @@ func (a *Agent) expireSnapshots(ctx context.Context, req *firnv1.ExpireSnapshots
 		return nil, errs.New(errs.Invalid, "keep_last is %d: must be at least 0", req.KeepLast)
 	}
 	var age time.Duration
+	if req.KeepLast > 0 {
+		age = -1 // who names a number means it, also for young snapshots; those being read stay
+	}
 	if req.OlderThan != "" {
 		if age, err = metastore.ParseDuration(req.OlderThan); err != nil {
 			return nil, errs.New(errs.Invalid, "older_than is %q: %v", req.OlderThan, err)
