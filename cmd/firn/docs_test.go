@@ -59,7 +59,7 @@ func TestCommandsOfTheDocsWork(t *testing.T) {
 	}
 	binary, err := os.Executable()
 	require.NoError(t, err)
-	for _, file := range []string{"../../docs/api.md", "../../README.md"} {
+	for _, file := range []string{"../../docs/api.md", "../../docs/operations.md", "../../README.md"} {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			startAgent(t)
 			server := os.Getenv("FIRN_SERVER")
