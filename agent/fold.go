@@ -83,11 +83,11 @@ func (f *folder) due(urgent bool) []*metastore.Table {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, t := range f.n.allTables() {
-		if f.busy[t.id] || t.oldest.Load() == 0 {
+		if f.busy[t.id] {
 			continue
 		}
 		def, ok := state.Table(t.id)
-		if !ok || (!urgent && !t.foldDue(def, now)) {
+		if !ok || (!t.foldDue(def, now) && !t.maintenanceDue(def, now) && (!urgent || t.oldest.Load() == 0)) {
 			continue
 		}
 		f.busy[t.id] = true
@@ -120,7 +120,9 @@ func (f *folder) background(ctx context.Context, def *metastore.Table) {
 		return
 	}
 	f.n.logger.Debug("folded", "table", def.Database+"."+def.Name, "rows", res.Rows, "files", res.Files)
-	if t := f.n.lookupTable(def.ID); t != nil && t.folds.Load()%maintenanceEvery == 0 {
+	now := f.n.agent.clock()
+	if t := f.n.lookupTable(def.ID); t != nil && t.maintenanceDue(def, now) {
+		t.maintained(now)
 		f.n.maintain(ctx, def)
 	}
 }

@@ -19,7 +19,10 @@ type table struct {
 
 	unfolded atomic.Int64 // stored bytes that are live
 	oldest   atomic.Int64 // µs timestamp of the oldest live segment; 0 = none
-	folds    atomic.Int64 // folds since start, for the compaction schedule
+	folds    atomic.Int64 // folds since start, for the maintenance schedule
+
+	foldsMaintained atomic.Int64 // folds at the last maintenance
+	lastMaintained  atomic.Int64 // ns of it
 	synced   atomic.Bool  // the lake's offsets were taken over since this incarnation began
 	lastFold atomic.Int64 // ns of the last fold's end, for min_fold_interval
 
@@ -76,4 +79,20 @@ func (t *table) foldDue(def *metastore.Table, now time.Time) bool {
 	}
 	interval := def.FoldInterval() // 0 = by size or on demand only
 	return t.unfolded.Load() >= def.FoldBytes() || (interval > 0 && now.Sub(time.UnixMicro(oldest)) >= interval)
+}
+
+// maintenanceDue says whether it is time to look for files to join, snapshots to
+// expire and rows to drop: after so many folds, whoever asked for them, and
+// now and then where rows have a retention.
+func (t *table) maintenanceDue(def *metastore.Table, now time.Time) bool {
+	if t.folds.Load()-t.foldsMaintained.Load() >= maintenanceEvery {
+		return true
+	}
+	r := def.Retention()
+	return r > 0 && now.UnixNano()-t.lastMaintained.Load() >= int64(min(max(r/4, time.Second), time.Minute))
+}
+
+func (t *table) maintained(now time.Time) {
+	t.foldsMaintained.Store(t.folds.Load())
+	t.lastMaintained.Store(now.UnixNano())
 }
