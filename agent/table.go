@@ -23,8 +23,8 @@ type table struct {
 
 	foldsMaintained atomic.Int64 // folds at the last maintenance
 	lastMaintained  atomic.Int64 // ns of it
-	synced   atomic.Bool  // the lake's offsets were taken over since this incarnation began
-	lastFold atomic.Int64 // ns of the last fold's end, for min_fold_interval
+	synced          atomic.Bool  // the lake's offsets were taken over since this incarnation began
+	lastFold        atomic.Int64 // ns of the last fold's end, for min_fold_interval
 
 	snap    atomic.Pointer[cachedSnapshot]
 	readers snapshotPins // of Iceberg snapshots
