@@ -273,6 +273,9 @@ func (r *streamReader) wait(ctx context.Context, changed <-chan struct{}, yield 
 
 // round delivers everything between the positions and one plan's end.
 func (r *streamReader) round(ctx context.Context, deliver func(ChangeBatch, error) bool) bool {
+	if r.n.lookupTable(r.t.id) != r.t {
+		return deliver(ChangeBatch{}, errs.New(errs.NotFound, "table %s.%s was dropped", r.def.Database, r.def.Name))
+	}
 	if !r.behind() {
 		return true
 	}
