@@ -48,7 +48,12 @@ type bucketMove struct {
 // offset and the generation that the change was made from. INVARIANT(lake-1).
 func decide(parent lakeState, moves []bucketMove) (lakeState, error) {
 	next := lakeState{offsets: maps.Clone(parent.offsets), generations: maps.Clone(parent.generations)}
+	seen := make(map[int32]bool, len(moves))
 	for _, m := range moves {
+		if seen[m.bucket] {
+			return lakeState{}, errs.New(errs.Internal, "bucket %d is moved twice by one commit", m.bucket)
+		}
+		seen[m.bucket] = true
 		if at := parent.offsets[m.bucket]; at != m.from {
 			return lakeState{}, errs.New(errs.Conflict, "bucket %d: the lake offset is %d and not %d: another commit moved it", m.bucket, at, m.from)
 		}
@@ -97,7 +102,9 @@ func (l *Lake) commit(ctx context.Context, def *TableDef, c change) (*Snapshot, 
 			l.discard(ctx, b.keys)
 			return nil, err
 		case v != nil:
-			return l.snapshotOf(*def, v, v.meta.CurrentSnapshot())
+			snap, err := l.snapshotOf(*def, v, v.meta.CurrentSnapshot())
+			// Committed: whatever is wrong now, nothing of it may be deleted.
+			return snap, errs.Wrap(errs.Unknown, "read back commit", err)
 		}
 		l.discard(ctx, b.keys)
 		if err := l.pause(ctx, attempt); err != nil {

@@ -3,6 +3,7 @@ package lakehouse
 import (
 	"cmp"
 	"slices"
+	"strconv"
 )
 
 // planCompaction chooses groups of files to join. Each group is of one bucket and
@@ -41,7 +42,7 @@ func lanesOf(files []DataFile, buckets []int32) [][]DataFile {
 		if f.Bucket < 0 || buckets != nil && !slices.Contains(buckets, f.Bucket) {
 			continue
 		}
-		key := string(rune(f.Bucket)) + tupleKey(f.SpecID, f.Partition)
+		key := strconv.Itoa(int(f.Bucket)) + "/" + tupleKey(f.SpecID, f.Partition)
 		byLane[key] = append(byLane[key], f)
 	}
 	out := make([][]DataFile, 0, len(byLane))

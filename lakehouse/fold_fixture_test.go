@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -21,6 +22,14 @@ import (
 	"github.com/firn-data/firn/segments"
 	"github.com/firn-data/firn/segments/segtest"
 )
+
+// testScale returns few, or many when FIRN_LAKE_LONG is set.
+func testScale(few, many int) int {
+	if os.Getenv("FIRN_LAKE_LONG") != "" {
+		return many
+	}
+	return few
+}
 
 // foldTable is a table that a test folds rows into. It remembers every row.
 type foldTable struct {
@@ -131,17 +140,30 @@ func (x *foldTable) check() {
 	}
 }
 
-// scan reads a snapshot with iceberg-go's own scanner.
-func (x *foldTable) scan(s *Snapshot, opts ...table.ScanOption) []arrow.RecordBatch {
+// planned returns how many files iceberg-go would read.
+func (x *foldTable) planned(s *Snapshot, opts ...table.ScanOption) int {
 	x.t.Helper()
-	ctx := context.Background()
+	tasks, err := x.icebergScan(s, opts...).PlanFiles(context.Background())
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	return len(tasks)
+}
+
+func (x *foldTable) icebergScan(s *Snapshot, opts ...table.ScanOption) *table.Scan {
 	tbl := table.New(table.Identifier{"db", "t"}, s.Metadata, s.Location(), func(context.Context) (iceio.IO, error) {
 		return storeIO{x.lake}, nil
 	}, nil)
 	if s.ID != 0 {
 		opts = append(opts, table.WithSnapshotID(s.ID))
 	}
-	_, it, err := tbl.Scan(opts...).ToArrowRecords(ctx)
+	return tbl.Scan(opts...)
+}
+
+// scan reads a snapshot with iceberg-go's own scanner.
+func (x *foldTable) scan(s *Snapshot, opts ...table.ScanOption) []arrow.RecordBatch {
+	x.t.Helper()
+	_, it, err := x.icebergScan(s, opts...).ToArrowRecords(context.Background())
 	if err != nil {
 		x.t.Fatal(err)
 	}

@@ -39,7 +39,7 @@ type Options struct {
 	// TargetFileBytes is where a data file is rolled (default 64 MiB).
 	TargetFileBytes int64
 	// RowGroupRows and RowGroupBytes bound one Parquet row group
-	// (defaults 1 Mi rows and 32 MiB encoded).
+	// (defaults 1 Mi rows and 32 MiB of Arrow memory).
 	RowGroupRows  int64
 	RowGroupBytes int64
 	// MaxOpenFiles bounds the data files that a fold writes at once, and
@@ -53,7 +53,8 @@ type Options struct {
 	// (default 100).
 	KeepVersions int64
 	// SafeAge is how old, by the store's clock, an unreferenced object must be
-	// before a sweep deletes it: longer than any upload can take (default 1 h).
+	// before a sweep deletes it: longer than any upload can take (default 1 h;
+	// negative: none, for tests).
 	SafeAge time.Duration
 	// RelistAge is when a cached version is no longer trusted without a LIST
 	// (default 10 min).

@@ -81,7 +81,7 @@ func (l *Lake) birth(def *TableDef) ([]byte, error) {
 		func() error {
 			return b.SetProperties(iceberg.Properties{
 				metaCommit:                           l.opts.NewID().String(),
-				table.MetadataPreviousVersionsMaxKey: strconv.FormatInt(l.opts.KeepVersions, 10),
+				table.MetadataPreviousVersionsMaxKey: strconv.FormatInt(max(1, l.opts.KeepVersions-1), 10), // those that still stand
 				"write.format.default":               "parquet",
 				"write.parquet.compression-codec":    "zstd",
 				"write.metadata.compression-codec":   "none",

@@ -223,7 +223,7 @@ func TestEmptyTableIsReadableAndHasNoCurrentSnapshot(t *testing.T) {
 func TestVersion3SnapshotsNumberTheirRows(t *testing.T) {
 	s := idSchema()
 	x := newFoldTable(t, objstore.NewMem(), quickOptions(), s, func(d *TableDef) { d.Properties[PropFormatVersion] = "3" })
-	for i := range 20 {
+	for i := range 12 {
 		x.fold(0, batchOf(s, 10, uint64(i)))
 	}
 	meta := x.load().Metadata

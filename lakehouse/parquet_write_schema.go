@@ -95,13 +95,13 @@ func annotate(t arrow.DataType, of segments.Type) (arrow.DataType, bool) {
 		return arrow.MapOfFields(k, v), true
 	case segments.Struct:
 		st := t.(*arrow.StructType)
-		fields, any := make([]arrow.Field, st.NumFields()), false
+		fields, retyped := make([]arrow.Field, st.NumFields()), false
 		for i, f := range st.Fields() {
 			ft, changed := annotate(f.Type, of.Children[i].Type)
 			f.Type = ft
-			fields[i], any = f, any || changed
+			fields[i], retyped = f, retyped || changed
 		}
-		if any {
+		if retyped {
 			return arrow.StructOf(fields...), true
 		}
 	}
