@@ -130,7 +130,7 @@ func (c *checkpointer) run(ctx context.Context) {
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(checkpointDebounce):
+			case <-time.After(min(checkpointDebounce, c.n.agent.cfg.CollectInterval)):
 			}
 		}
 		if !c.pendingChange() {

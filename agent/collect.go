@@ -58,7 +58,7 @@ func (c *collector) run(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		if !c.active.Load() {
+		if !c.active.Load() && !c.lakeDue() {
 			continue
 		}
 		if _, err := c.sweep(ctx); err != nil && ctx.Err() == nil {
@@ -71,8 +71,7 @@ func (c *collector) run(ctx context.Context) {
 func (c *collector) sweep(ctx context.Context) (int, error) {
 	c.sweeping.Lock()
 	defer c.sweeping.Unlock()
-	c.active.Store(false)
-	n, again, err := c.round(ctx)
+	n, again, err := c.round(ctx, c.active.Swap(false))
 	c.total.Add(int64(n))
 	if again || err != nil {
 		c.active.Store(true)
@@ -80,12 +79,13 @@ func (c *collector) sweep(ctx context.Context) (int, error) {
 	return n, err
 }
 
-func (c *collector) round(ctx context.Context) (deleted int, again bool, err error) {
-	deleted, again, err = c.sweepLog(ctx)
-	if err != nil {
-		return deleted, true, err
+func (c *collector) round(ctx context.Context, active bool) (deleted int, again bool, err error) {
+	if active {
+		if deleted, again, err = c.sweepLog(ctx); err != nil {
+			return deleted, true, err
+		}
 	}
-	n, waiting, err := c.sweepLake(ctx)
+	n, err := c.sweepLake(ctx)
 	deleted += n
 	if err != nil {
 		return deleted, true, err
@@ -95,7 +95,7 @@ func (c *collector) round(ctx context.Context) (deleted int, again bool, err err
 	if err == nil {
 		err = c.prune(ctx)
 	}
-	return deleted, again || waiting, err
+	return deleted, again, err
 }
 
 // sweepLog deletes garbage among WAL objects, checkpoints and heartbeats. A slot

@@ -21,11 +21,25 @@ type lakeGarbage struct {
 
 	mu      sync.Mutex
 	suspect map[uint64]time.Time // tables to sweep for orphans, and when
+	resting map[uint64]time.Time // tables that were folded: when they count as at rest
 }
 
 func newLakeGarbage() lakeGarbage {
-	return lakeGarbage{dropped: map[string]time.Time{}, suspect: map[uint64]time.Time{}}
+	return lakeGarbage{dropped: map[string]time.Time{}, suspect: map[uint64]time.Time{}, resting: map[uint64]time.Time{}}
 }
+
+// folded notes a commit to a table. Once there was none for a while its directory
+// is swept once: a commit may have left a file that it could not delete.
+func (c *collector) folded(table uint64) {
+	cfg := &c.n.agent.cfg
+	at := c.n.agent.clock().Add(max(cfg.SafeAge, restIntervals*cfg.CollectInterval))
+	c.lake.mu.Lock()
+	c.lake.resting[table] = at
+	c.lake.mu.Unlock()
+}
+
+// restIntervals is how many collect intervals without a commit make a table rest.
+const restIntervals = 10
 
 // suspectOrphans asks for a sweep of a table's lake directory: a fold that a
 // crash or an error cut short may have left files there.
@@ -35,22 +49,32 @@ func (c *collector) suspectOrphans(table uint64) {
 		c.lake.suspect[table] = c.n.agent.clock()
 	}
 	c.lake.mu.Unlock()
-	c.wake()
 }
 
-// sweepLake deletes garbage below lake/; waiting is whether some is too young.
-func (c *collector) sweepLake(ctx context.Context) (deleted int, waiting bool, err error) {
+// lakeDue reports whether something below lake/ can be looked at now.
+func (c *collector) lakeDue() bool {
+	c.sweeping.Lock()
+	defer c.sweeping.Unlock()
+	now := c.n.agent.clock()
+	for _, due := range c.lake.dropped {
+		if !now.Before(due) {
+			return true
+		}
+	}
+	return len(c.dueSuspects()) > 0
+}
+
+// sweepLake deletes what is due below lake/.
+func (c *collector) sweepLake(ctx context.Context) (deleted int, err error) {
 	if err := c.findDropped(ctx); err != nil {
-		return 0, false, err
+		return 0, err
 	}
 	deleted, err = c.removeDropped(ctx)
 	if err != nil {
-		return deleted, false, err
+		return deleted, err
 	}
 	n, err := c.sweepSuspects(ctx)
-	c.lake.mu.Lock()
-	defer c.lake.mu.Unlock()
-	return deleted + n, len(c.lake.dropped)+len(c.lake.suspect) > 0, err
+	return deleted + n, err
 }
 
 // findDropped notices tables that were dropped since the last sweep by comparing
@@ -189,6 +213,14 @@ func (c *collector) dueSuspects() []uint64 {
 	now := c.n.agent.clock()
 	c.lake.mu.Lock()
 	defer c.lake.mu.Unlock()
+	for id, at := range c.lake.resting {
+		if !now.Before(at) {
+			delete(c.lake.resting, id)
+			if _, ok := c.lake.suspect[id]; !ok {
+				c.lake.suspect[id] = at
+			}
+		}
+	}
 	var due []uint64
 	for id, at := range c.lake.suspect {
 		if !now.Before(at) && len(due) < maxSuspects {

@@ -166,6 +166,7 @@ func (n *incarnation) foldOnce(ctx context.Context, t *table, def *metastore.Tab
 	if err != nil || t.folds.Load() == 0 { // an error here, or a crash of the owner before, may have left files
 		n.collector.suspectOrphans(def.ID)
 	}
+	n.collector.folded(def.ID)
 	if err != nil {
 		return res, err
 	}

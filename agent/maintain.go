@@ -71,6 +71,9 @@ func (n *incarnation) compact(ctx context.Context, def *metastore.Table, all boo
 		return lakehouse.CompactResult{}, err
 	}
 	res, err := n.agent.lake.Compact(ctx, lakeDef, lakehouse.CompactOptions{All: all, MaxBytes: maxBytes})
+	if err != nil || res.SnapshotID != 0 {
+		n.collector.folded(def.ID)
+	}
 	if err != nil {
 		return res, err
 	}
@@ -123,6 +126,9 @@ func (n *incarnation) expire(ctx context.Context, def *metastore.Table, keepLast
 	defer t.foldMu.Unlock()
 	lakeDef := n.agent.lakeDef(def)
 	res, err := n.agent.lake.Expire(ctx, lakeDef, lakehouse.ExpireOptions{Keep: keepLast, MinAge: olderThan, Pinned: t.readers.pinned})
+	if err != nil || res.Snapshots > 0 {
+		n.collector.folded(def.ID)
+	}
 	if err != nil {
 		return res, err
 	}

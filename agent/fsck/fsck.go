@@ -180,8 +180,7 @@ func (n *needs) wanted(key string) bool {
 			return false
 		}
 		from, own := n.keptFrom[id.Incarnation]
-		fence := n.fenceOf(id.Incarnation)
-		return (own && id.Seq >= from) || (fence != 0 && id.Seq == fence) || n.joining(id.Incarnation)
+		return (own && id.Seq >= from && id.Seq < n.endOf(id.Incarnation)) || n.joining(id.Incarnation)
 	case "checkpoint":
 		incarnation, _, _ := strings.Cut(rest, "/")
 		return n.joining(incarnation)

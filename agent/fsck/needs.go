@@ -34,7 +34,7 @@ type needs struct {
 	keptFrom map[string]uint64
 }
 
-// span is a range of WAL positions; end 0 means open.
+// span is a range of WAL positions; a log without a fence may grow: its end is wal.ToEnd.
 type span struct{ from, end uint64 }
 
 func (n *needs) need(key, who string) { n.keys[key] = who }
@@ -62,6 +62,7 @@ func (c *checker) gather(ctx context.Context) (*needs, error) {
 	if err := c.gatherSlots(ctx, n); err != nil {
 		return nil, err
 	}
+	n.needFences()
 	for _, db := range state.Databases() {
 		for _, t := range state.Tables(db.Name) {
 			if err := c.gatherTable(ctx, n, t); err != nil {
@@ -159,21 +160,34 @@ func (c *checker) gatherCheckpoint(ctx context.Context, n *needs, ref wal.Checkp
 		}
 	}
 	if owner := n.state.Slot(slots[0]).Owner; owner == ref.Incarnation {
-		n.tails[owner] = span{covers, n.fenceOf(owner)}
+		n.tails[owner] = span{covers, n.endOf(owner)}
 	}
 	return nil
 }
 
 // keepOlder keeps what the checkpoint before the newest needs: the collector
-// leaves it alone too.
+// leaves it alone too. A later one that a recovery passes over is corrupt.
 func (c *checker) keepOlder(ctx context.Context, n *needs, owner string, newest wal.CheckpointRef) error {
 	older := wal.CheckpointRef{}
 	for info, err := range c.store.List(ctx, "checkpoint/"+owner+"/", "") {
 		if err != nil {
 			return err
 		}
-		if ref, ok := wal.ParseCheckpointKey(info.Key); ok && ref.Seq < newest.Seq && newest.Incarnation == owner {
+		ref, ok := wal.ParseCheckpointKey(info.Key)
+		if !ok || newest.Incarnation != owner {
+			continue
+		}
+		if ref.Seq < newest.Seq {
 			older = ref
+		}
+		if ref.Seq > newest.Seq {
+			_, err := wal.CheckpointParts(ctx, c.store, ref)
+			if passing(err) {
+				return err
+			}
+			if errs.Is(err, errs.Corrupt) {
+				n.broken(ref.Key(), err)
+			}
 		}
 	}
 	if older.IsZero() {
@@ -210,12 +224,22 @@ func (n *needs) hasBucket(b wal.BucketID) bool {
 	return ok && b.Bucket < t.Buckets
 }
 
-// fenceOf returns where an incarnation's log ends for good; 0 while it may grow.
-func (n *needs) fenceOf(incarnation string) uint64 {
+// endOf returns where an incarnation's log ends for good; wal.ToEnd while it may grow.
+func (n *needs) endOf(incarnation string) uint64 {
 	if a, ok := n.state.Agent(incarnation); ok && a.State == metastore.Fenced {
 		return a.FenceAt
 	}
-	return 0
+	return wal.ToEnd
+}
+
+// needFences: a fence is what keeps an incarnation dead, as long as the metadata
+// knows it.
+func (n *needs) needFences() {
+	for _, a := range n.state.Agents() {
+		if a.State == metastore.Fenced {
+			n.need(wal.ObjectID{Incarnation: a.Incarnation, Seq: a.FenceAt}.Key(), "the metadata state: it is the fence of "+a.Incarnation)
+		}
+	}
 }
 
 // gatherTable takes a table's needs out of its Iceberg metadata.

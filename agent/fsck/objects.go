@@ -22,17 +22,17 @@ func (c *checker) tails(ctx context.Context, n *needs, there map[string]objstore
 		found := false
 		for key := range there {
 			id, ok := wal.ParseObjectKey(key)
-			if ok && id.Incarnation == owner && id.Seq >= s.from && (s.end == 0 || id.Seq < s.end) {
+			if ok && id.Incarnation == owner && id.Seq >= s.from && id.Seq < s.end {
 				last, found = max(last, id.Seq), true
 			}
 		}
-		if s.end > s.from { // everything below the fence was written
+		if s.end != wal.ToEnd && s.end > s.from { // everything below the fence was written
 			last, found = s.end-1, true
 		}
 		for seq := s.from; found && seq <= last; seq++ {
 			id := wal.ObjectID{Incarnation: owner, Seq: seq}
 			if _, ok := there[id.Key()]; !ok {
-				if s.end == 0 && n.state.IsLive(owner) && last-seq < inFlight {
+				if s.end == wal.ToEnd && n.state.IsLive(owner) && last-seq < inFlight {
 					break // puts in flight land in any order; nothing past it is acknowledged
 				}
 				r.damage(Missing, id.Key(), "a recovery reads this WAL position; later ones exist")
