@@ -53,6 +53,12 @@ func (x *scanFixture) stream(opts StreamOptions) streamed {
 // writePartitioned writes [from, to) of a bucket as one file for each partition
 // of a random assignment, as a fold of a partitioned table does.
 func (x *scanFixture) writePartitioned(s *segments.Schema, bucket int32, from, to int64, partitions int, rng *rand.Rand) {
+	x.t.Helper()
+	x.writePartitionedGroups(s, bucket, from, to, partitions, int64(50+rng.Intn(200)), rng)
+}
+
+func (x *scanFixture) writePartitionedGroups(s *segments.Schema, bucket int32, from, to int64, partitions int, groupRows int64, rng *rand.Rand) {
+	x.t.Helper()
 	parts := make([][]int64, partitions)
 	for o := from; o < to; {
 		p := rng.Intn(partitions)
@@ -65,7 +71,7 @@ func (x *scanFixture) writePartitioned(s *segments.Schema, bucket int32, from, t
 	}
 	for _, offsets := range parts {
 		if len(offsets) > 0 {
-			x.write(bucket, s, simpleRows(x.t, s, offsets), runsOf(offsets), int64(50+rng.Intn(200)))
+			x.write(bucket, s, simpleRows(x.t, s, offsets), runsOf(offsets), groupRows)
 		}
 	}
 }
@@ -161,7 +167,7 @@ func BenchmarkStreamMergeOfPartitions(b *testing.B) {
 	for _, partitions := range []int{1, 4, 16} {
 		b.Run(fmt.Sprint(partitions), func(b *testing.B) {
 			x := newScanFixture(b, s)
-			x.writePartitioned(s, 0, 0, 400_000, partitions, rand.New(rand.NewSource(1)))
+			x.writePartitionedGroups(s, 0, 0, 400_000, partitions, 1<<20, rand.New(rand.NewSource(1)))
 			for b.Loop() {
 				if got := x.stream(StreamOptions{}); len(got.offsets) != 400_000 {
 					b.Fatal(len(got.offsets))

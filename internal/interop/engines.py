@@ -8,6 +8,7 @@ that its own planner leaves and its filter keeps.
 import importlib.util
 import os
 import pathlib
+import time
 
 import chdb.session
 import duckdb
@@ -165,4 +166,64 @@ def without_nulls(t, v):
     return v
 
 
-ENGINES = [PyIceberg, DuckDB, ClickHouse]
+class Spark(SQL):
+    """Spark with Iceberg's runtime jar, out of a file store. By path it reads the
+    lake as a Hadoop catalog, which is the layout of the directories."""
+
+    sessions = {}
+
+    def __init__(self, mode, site):
+        self.name, self.mode, self.site = f"spark/{mode}", mode, site
+        if "one" not in self.sessions:
+            self.sessions["one"] = self.start(site)
+        self.session = self.sessions["one"]
+
+    def start(self, site):
+        os.environ["TZ"] = "UTC"
+        time.tzset()
+        from pyspark.sql import SparkSession
+        settings = {
+            "spark.jars": os.environ["INTEROP_SPARK_JAR"], "spark.ui.enabled": "false", "spark.sql.session.timeZone": "UTC",
+            "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+            "spark.sql.shuffle.partitions": "2", "spark.driver.memory": "2g", "spark.sql.ansi.doubleQuotedIdentifiers": "false",
+            "spark.sql.catalog.rest": "org.apache.iceberg.spark.SparkCatalog", "spark.sql.catalog.rest.type": "rest",
+            "spark.sql.catalog.rest.uri": site.catalog, "spark.sql.catalog.path": "org.apache.iceberg.spark.SparkCatalog",
+            "spark.sql.catalog.path.type": "hadoop", "spark.sql.catalog.path.warehouse": f"{site.store}/lake",
+        }
+        builder = SparkSession.builder.master("local[2]")
+        for key, value in settings.items():
+            builder = builder.config(key, value)
+        session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("OFF")
+        return session
+
+    def skips(self, table):
+        if any("time" == t for _, t in table.final):
+            return "Spark has no time of day"
+        if table.name == "p_fixed_7__identity":
+            return "Iceberg's Java library reads fixed partition values as if they had a length"
+        return None
+
+    def source(self, name):
+        table = name if self.mode == "rest" else self.site.local(name).name
+        return f"{self.mode}.{DB}.{quoted(table)}"
+
+    def query(self, sql):
+        return Answer(self.session.sql(sql.replace('"', "`")).collect())
+
+
+class Answer:
+    """Spark's rows with the two methods that the others' Arrow tables have here."""
+
+    def __init__(self, rows):
+        self.lines = [row.asDict(recursive=True) for row in rows]
+
+    def to_pylist(self):
+        return self.lines
+
+    def column(self, i):
+        self.lines = [list(line.values())[i] for line in self.lines]
+        return self
+
+
+ENGINES = [PyIceberg, DuckDB, ClickHouse, Spark]

@@ -7,6 +7,8 @@
 #
 #   FIRN_BIN=path      tests that binary instead of a fresh build
 #   INTEROP_STORES     "file s3" (default), or one of them
+#   INTEROP_SPARK=1    reads with Spark too, out of the file store: another
+#                      400 MB to install, two minutes more, needs Java 17 and mvn
 #
 # Arguments go to interop.py (--only NAME, --engines LIST, --trace).
 set -eu
@@ -16,12 +18,22 @@ work="$root/.interop"
 python="$work/venv/bin/python"
 mkdir -p "$work"
 
+spark_runtime=iceberg-spark-runtime-3.5_2.12
+spark_version=1.10.0
+
 install() {
-	cmp -s "$here/requirements.txt" "$work/installed.txt" && return
-	rm -rf "$work/venv"
-	python3 -m venv "$work/venv"
-	"$python" -m pip install --quiet --disable-pip-version-check -r "$here/requirements.txt"
-	cp "$here/requirements.txt" "$work/installed.txt"
+	if ! cmp -s "$here/requirements.txt" "$work/installed.txt"; then
+		rm -rf "$work/venv"
+		python3 -m venv "$work/venv"
+		"$python" -m pip install --quiet --disable-pip-version-check -r "$here/requirements.txt"
+		cp "$here/requirements.txt" "$work/installed.txt"
+	fi
+	[ "${INTEROP_SPARK:-}" = 1 ] || return 0
+	"$python" -m pip install --quiet --disable-pip-version-check -r "$here/requirements-spark.txt"
+	INTEROP_SPARK_JAR="$work/jars/$spark_runtime-$spark_version.jar"
+	export INTEROP_SPARK_JAR
+	[ -f "$INTEROP_SPARK_JAR" ] || mvn -q -B org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy \
+		-Dartifact="org.apache.iceberg:$spark_runtime:$spark_version" -DoutputDirectory="$work/jars"
 }
 
 free_port() {
@@ -70,7 +82,9 @@ serve() {
 run_file() {
 	folder=$(mktemp -d "$work/store.XXXXXX")
 	serve "file://$folder"
-	"$python" "$here/interop.py" --url "$url" --store "$folder" "$@"
+	engines=pyiceberg,duckdb,clickhouse
+	[ "${INTEROP_SPARK:-}" != 1 ] || engines="$engines,spark"
+	"$python" "$here/interop.py" --url "$url" --store "$folder" --engines "$engines" "$@"
 	stop
 }
 

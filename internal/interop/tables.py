@@ -58,6 +58,9 @@ def whole():
     columns = [("id", "long")] + [(f"c{i}", t) for i, t in enumerate(SCALARS + NESTED)]
     batches = [make_rows(columns, n * 100, 100, "all", n) for n in range(3)]
     yield Table("all_types", columns, batches)
+    timeless = [c for c in columns if c[1] != "time"]
+    yield Table("all_but_time", timeless, [[{n: row[n] for n, _ in timeless} for row in batch] for batch in batches])
+    yield Table("all_but_time_v3", timeless, [make_rows(timeless, 0, 100, "v3")], properties={"iceberg.format_version": "3"})
     yield Table("all_types_delta", columns, batches, properties={"encoding": "delta"})
     yield Table("all_types_v3", columns, batches, properties={"iceberg.format_version": "3"})
     table = Table("buckets", columns, batches, buckets=4, bucket_key=["c12"])
