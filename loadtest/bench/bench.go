@@ -32,6 +32,7 @@ type Figure struct {
 	Beside  string    `json:"beside,omitempty"`  // what it is compared with
 	Ceiling float64   `json:"ceiling,omitempty"` // median
 	Ratio   float64   `json:"ratio,omitempty"`   // median of Value / Ceiling within a repeat
+	ByCPU   float64   `json:"by_cpu,omitempty"`  // the same ratio of processor time a row, the client's included
 	Goal    string    `json:"goal,omitempty"`
 	Reached *bool     `json:"reached,omitempty"`
 	Runs    []float64 `json:"runs"`
@@ -51,6 +52,7 @@ type Report struct {
 type sample struct {
 	name, unit     string
 	value, ceiling float64
+	byCPU          float64 // ratio of processor time; 0 = unknown
 	beside         string
 	goal           string
 	reached        func(value, ceiling, ratio float64) bool // judged on the medians
@@ -136,15 +138,18 @@ func repeat(ctx context.Context, c Case, o Options) ([]Figure, error) {
 func figureOf(name string, samples []sample) Figure {
 	first := samples[0]
 	f := Figure{Case: name, Name: first.name, Unit: first.unit, Beside: first.beside, Goal: first.goal}
-	var ceilings, ratios []float64
+	var ceilings, ratios, cpus []float64
 	for _, s := range samples {
 		f.Runs = append(f.Runs, s.value)
 		ceilings = append(ceilings, s.ceiling)
+		if s.byCPU != 0 {
+			cpus = append(cpus, s.byCPU)
+		}
 		if s.ceiling != 0 {
 			ratios = append(ratios, s.value/s.ceiling)
 		}
 	}
-	f.Value, f.Ceiling, f.Ratio = median(f.Runs), median(ceilings), median(ratios)
+	f.Value, f.Ceiling, f.Ratio, f.ByCPU = median(f.Runs), median(ceilings), median(ratios), median(cpus)
 	if first.reached != nil {
 		ok := first.reached(f.Value, f.Ceiling, f.Ratio)
 		f.Reached = &ok
@@ -170,7 +175,7 @@ func (r *Report) WriteJSON(w io.Writer) error {
 // WriteText writes a table for people.
 func (r *Report) WriteText(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "case\tfigure\tvalue\tbeside\tof it\tgoal\treached\n")
+	fmt.Fprintf(t, "case\tfigure\tvalue\tbeside\tof it\tby CPU\tgoal\treached\n")
 	for _, f := range r.Figures {
 		fmt.Fprintf(t, "%s\n", strings.Join(f.cells(), "\t"))
 	}
@@ -184,7 +189,7 @@ func (r *Report) WriteText(w io.Writer) error {
 // WriteMarkdown writes the table of docs/benchmarks.md.
 func (r *Report) WriteMarkdown(w io.Writer) error {
 	var b strings.Builder
-	b.WriteString("| case | figure | value | beside | of it | goal | reached |\n|---|---|---|---|---|---|---|\n")
+	b.WriteString("| case | figure | value | beside | of it | by CPU | goal | reached |\n|---|---|---|---|---|---|---|---|\n")
 	for _, f := range r.Figures {
 		b.WriteString("| " + strings.Join(f.cells(), " | ") + " |\n")
 	}
@@ -193,14 +198,17 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 }
 
 func (f *Figure) cells() []string {
-	beside, ratio, reached := "", "", ""
+	beside, ratio, cpu, reached := "", "", "", ""
+	if f.ByCPU != 0 {
+		cpu = fmt.Sprintf("%.2f", f.ByCPU)
+	}
 	if f.Ceiling != 0 {
 		beside, ratio = fmt.Sprintf("%s %s (%s)", short(f.Ceiling), f.Unit, f.Beside), fmt.Sprintf("%.2f", f.Ratio)
 	}
 	if f.Reached != nil {
 		reached = map[bool]string{true: "yes", false: "no"}[*f.Reached]
 	}
-	return []string{f.Case, f.Name, short(f.Value) + " " + f.Unit, beside, ratio, f.Goal, reached}
+	return []string{f.Case, f.Name, short(f.Value) + " " + f.Unit, beside, ratio, cpu, f.Goal, reached}
 }
 
 // short writes three digits of a value, or all of a large one.

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -82,7 +83,7 @@ func (r *rig) url() string { return "http://" + r.agent.Addr() }
 // table makes a table that is folded when the case says so only.
 func (r *rig) table(ctx context.Context, name string, shape loadtest.Shape) (*client.Table, error) {
 	_, err := r.client.CreateTable(ctx, &firnv1.CreateTableRequest{
-		Database: rigDatabase, Name: name, Columns: shape.Columns(), Properties: map[string]string{"fold_interval": "0"},
+		Database: rigDatabase, Name: name, Columns: shape.Columns(), Properties: map[string]string{"fold_interval": "0", "fold_bytes": "17179869184"},
 	})
 	return r.client.Table(rigDatabase, name), err
 }
@@ -97,21 +98,19 @@ func batches(shape loadtest.Shape, n, rows int) []arrow.RecordBatch {
 	return out
 }
 
-// fill writes batches through the SDK and returns how long that took.
-func fill(ctx context.Context, t *client.Table, all []arrow.RecordBatch) (time.Duration, error) {
-	begun := time.Now()
-	w, err := t.NewWriter(client.WriterOptions{ProducerID: "bench", BatchRows: all[0].NumRows(), BatchBytes: 48 << 20})
+// fill writes batches through the SDK, to their acknowledgement.
+func fill(ctx context.Context, t *client.Table, all []arrow.RecordBatch, unordered bool) error {
+	w, err := t.NewWriter(client.WriterOptions{ProducerID: "bench", BatchRows: all[0].NumRows(), BatchBytes: 48 << 20, Unordered: unordered})
 	if err != nil {
-		return 0, err
+		return err
 	}
 	for _, rec := range all {
 		if err := w.Write(ctx, rec); err != nil {
 			_ = w.Close(ctx)
-			return 0, err
+			return err
 		}
 	}
-	err = w.Close(ctx)
-	return time.Since(begun), err
+	return w.Close(ctx)
 }
 
 func totalRows(all []arrow.RecordBatch) (n int64) {
@@ -119,6 +118,30 @@ func totalRows(all []arrow.RecordBatch) (n int64) {
 		n += rec.NumRows()
 	}
 	return n
+}
+
+// speed is how fast some rows were, and what each cost.
+type speed struct {
+	rows float64       // per second
+	cpu  time.Duration // processor time of the whole process, for each row
+}
+
+// timed measures what f does to a number of rows. The heap is collected before, so
+// that one measurement does not pay for another's garbage.
+func timed(rows int64, f func() error) (speed, error) {
+	runtime.GC()
+	begun, cpu := time.Now(), processorTime()
+	err := f()
+	return speed{perSecond(rows, time.Since(begun)), (processorTime() - cpu) / time.Duration(max(1, rows))}, err
+}
+
+// beside makes a sample of a speed and its ceiling.
+func beside(name, what string, value, ceiling speed, goal float64) sample {
+	s := sample{name: name, unit: "rows/s", value: value.rows, ceiling: ceiling.rows, beside: what, goal: fmt.Sprintf("≥ %g", goal), reached: atLeast(goal)}
+	if value.cpu > 0 {
+		s.byCPU = float64(ceiling.cpu) / float64(value.cpu)
+	}
+	return s
 }
 
 func perSecond(rows int64, d time.Duration) float64 { return float64(rows) / d.Seconds() }
