@@ -141,8 +141,12 @@ func (n *incarnation) fold(ctx context.Context, def *metastore.Table) (lakehouse
 		if !errs.Is(err, errs.Conflict) || attempt == foldAttempts {
 			return res, err
 		}
-		// The lake moved: take over what it holds and fold the rest.
+		// The lake moved, or the table was altered: take over what it holds and fold
+		// the rest under the newest definition.
 		t.synced.Store(false)
+		if newest, ok := n.agent.meta.State().Table(def.ID); ok {
+			def = newest
+		}
 	}
 }
 

@@ -51,8 +51,12 @@ func (l *Lake) newTableWriter(ctx context.Context, def *TableDef, base *version)
 	if err != nil {
 		return nil, err
 	}
+	codec, err := def.compression()
+	if err != nil {
+		return nil, err
+	}
 	w := &tableWriter{lake: l, def: def, spec: spec,
-		opts: fileOptions{delta: def.Properties[PropEncoding] == "delta", rowGroupRows: l.opts.RowGroupRows, rowGroupBytes: l.opts.RowGroupBytes}}
+		opts: fileOptions{codec: codec, delta: def.Properties[PropEncoding] == "delta", rowGroupRows: l.opts.RowGroupRows, rowGroupBytes: l.opts.RowGroupBytes}}
 	if w.target, err = def.intProperty(PropTargetFileBytes, l.opts.TargetFileBytes); err != nil {
 		return nil, err
 	}

@@ -28,6 +28,7 @@ const (
 // fileOptions are the choices of one fold that all of its files share.
 type fileOptions struct {
 	delta                       bool // DELTA_BINARY_PACKED for integers without a dictionary
+	codec                       compress.Compression
 	rowGroupRows, rowGroupBytes int64
 }
 
@@ -123,8 +124,7 @@ func (w *fileWriter) open(sample arrow.RecordBatch) error {
 		parquet.WithDataPageVersion(parquet.DataPageV1),
 		parquet.WithDataPageSize(parquetPageBytes),
 		parquet.WithDictionaryPageSizeLimit(parquetDictionaryBytes),
-		parquet.WithCompression(compress.Codecs.Zstd),
-		parquet.WithCompressionLevel(parquetZstdLevel),
+		parquet.WithCompression(w.opts.codec),
 		parquet.WithStats(true),
 		parquet.WithPageIndexEnabled(true),
 		parquet.WithBloomFilterEnabled(false),
@@ -132,6 +132,9 @@ func (w *fileWriter) open(sample arrow.RecordBatch) error {
 		parquet.WithMaxRowGroupLength(w.opts.rowGroupRows),
 		parquet.WithCreatedBy(parquetCreator),
 		parquet.WithRootRepetition(parquet.Repetitions.Required),
+	}
+	if w.opts.codec == compress.Codecs.Zstd {
+		props = append(props, parquet.WithCompressionLevel(parquetZstdLevel))
 	}
 	for _, l := range w.schema.leaves {
 		dictionary := useDictionary(sample.Column(l.column), l)

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/apache/arrow-go/v18/parquet/compress"
+
 	"github.com/firn-data/firn/internal/errs"
 	"github.com/firn-data/firn/segments"
 )
@@ -45,6 +47,9 @@ const (
 	// PropEncoding is "plain" (default: PLAIN and dictionary pages, which every
 	// engine reads fast) or "delta" (DELTA_BINARY_PACKED for integers).
 	PropEncoding = "lake.encoding"
+	// PropCompression is the codec of Parquet pages: "zstd" (default), "snappy",
+	// "gzip" or "none".
+	PropCompression = "lake.compression"
 	// PropKeepSnapshots is how many Iceberg snapshots expiry keeps (default 100).
 	PropKeepSnapshots = "lake.keep_snapshots"
 	// PropRetention drops files whose newest row is older ("7d", "12h"; "" keeps all).
@@ -105,8 +110,27 @@ func (d *TableDef) CheckProperties() error {
 	default:
 		return errs.New(errs.Invalid, "property %s is %q: must be plain or delta", PropEncoding, e)
 	}
+	if _, err := d.compression(); err != nil {
+		return err
+	}
 	_, err := d.Retention()
 	return err
+}
+
+// compression returns the Parquet codec that the definition asks for.
+func (d *TableDef) compression() (compress.Compression, error) {
+	switch c := d.Properties[PropCompression]; c {
+	case "", "zstd":
+		return compress.Codecs.Zstd, nil
+	case "snappy":
+		return compress.Codecs.Snappy, nil
+	case "gzip":
+		return compress.Codecs.Gzip, nil
+	case "none":
+		return compress.Codecs.Uncompressed, nil
+	default:
+		return 0, errs.New(errs.Invalid, "property %s is %q: must be zstd, snappy, gzip or none", PropCompression, c)
+	}
 }
 
 // String names the table for messages.
