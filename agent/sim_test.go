@@ -223,6 +223,7 @@ func (w *simWorld) episode(n int) {
 	}
 	w.serving.heal()
 	w.await(w.serving)
+	w.quiesce(w.serving)
 	if err := w.audit(w.url()); err != nil {
 		w.fatalf("after episode %d (%s): %v", n, kind, err)
 	}
@@ -313,6 +314,23 @@ func (w *simWorld) await(s *simAgent) {
 			w.fatalf("the agent does not serve: %v", err)
 		}
 		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// quiesce waits for requests whose clients gave up: their rows may still land.
+func (w *simWorld) quiesce(s *simAgent) {
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+	defer cancel()
+	for range 3 {
+		pause(ctx, 20*time.Millisecond)
+		n := s.agent.current.Load()
+		if n == nil {
+			w.fatalf("the agent has no incarnation")
+		}
+		if err := n.pending.Acquire(ctx, s.agent.cfg.MaxPendingBytes); err != nil {
+			w.fatalf("rows are pending for ever: %v", err)
+		}
+		n.pending.Release(s.agent.cfg.MaxPendingBytes)
 	}
 }
 
