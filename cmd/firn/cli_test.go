@@ -83,6 +83,15 @@ func TestATableLivesFromCreateToDrop(t *testing.T) {
 	require.Equal(t, "name  id\nn7    7\n", out)
 	require.JSONEq(t, `{"id":7,"name":"n7","x":7.5}`, ok(t, "", "scan", "shop.orders", "--where", "id = 7"))
 
+	file := filepath.Join(t.TempDir(), "out.parquet")
+	ok(t, "", "scan", "shop.orders", "--format", "parquet", "-o", file)
+	ok(t, "", "table", "create", "shop.copy", "--column", "id long", "--column", "name string", "--column", "x double")
+	require.Contains(t, ok(t, "", "append", "shop.copy", file), "100 rows appended")
+	code, _, _ = firn(t, "", "scan", "shop.missing", "-o", file+".2")
+	require.Equal(t, exitFailed, code)
+	require.NoFileExists(t, file+".2")
+	ok(t, "", "table", "drop", "shop.copy")
+
 	ok(t, "", "lake", "fold", "shop.orders")
 	require.Equal(t, "100\n", ok(t, "", "count", "shop.orders", "--layer", "lake"))
 	require.Contains(t, ok(t, "", "lake", "snapshots", "shop.orders"), "append")

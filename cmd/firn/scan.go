@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -19,11 +21,7 @@ func (a *app) scanCommand() *cobra.Command {
 		Use: "scan DB.TABLE", Short: "Read a table's rows", Long: scanHelp, Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeTable,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Layer = client.Layer(layer)
-			out, err := a.scanOutput(output)
-			if err != nil {
-				return err
-			}
-			format, err := a.scanFormat(format, out)
+			format, err := a.scanFormat(format, output == "" && isTerminal(a.out))
 			if err != nil {
 				return err
 			}
@@ -33,16 +31,10 @@ func (a *app) scanCommand() *cobra.Command {
 					return err
 				}
 				defer body.Close()
-				if format == "table" {
-					return printCSV(body, out)
+				if output == "" {
+					return copyRows(a.out, body, format)
 				}
-				if _, err := io.Copy(out, body); err != nil {
-					return err
-				}
-				if f, ok := out.(*os.File); ok && output != "" {
-					return f.Close()
-				}
-				return nil
+				return writeFile(output, func(w io.Writer) error { return copyRows(w, body, format) })
 			})
 		},
 	}
@@ -64,19 +56,31 @@ var wireFormats = map[string]client.Format{
 	"arrow": client.Arrow, "parquet": client.Parquet,
 }
 
-func (a *app) scanOutput(file string) (io.Writer, error) {
-	if file == "" {
-		return a.out, nil
+func copyRows(out io.Writer, rows io.Reader, format string) error {
+	if format == "table" {
+		return printCSV(rows, out)
 	}
-	f, err := os.Create(file)
-	if err != nil {
-		return nil, usagef("%v", err)
-	}
-	return f, nil
+	_, err := io.Copy(out, rows)
+	return err
 }
 
-func (a *app) scanFormat(format string, out io.Writer) (string, error) {
-	screen := isTerminal(out)
+// writeFile makes a file that is whole, or none: the name appears at the end.
+func writeFile(name string, fill func(io.Writer) error) error {
+	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*")
+	if err != nil {
+		return usagef("%v", err)
+	}
+	err = errors.Join(fill(f), f.Chmod(0o644), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), name)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
+
+func (a *app) scanFormat(format string, screen bool) (string, error) {
 	switch {
 	case format == "" && (a.json || !screen):
 		return "ndjson", nil
