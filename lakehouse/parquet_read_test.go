@@ -59,7 +59,7 @@ func TestDamagedParquetIsCorruptAndNeverAPanic(t *testing.T) {
 	x, body := damagedFixture(t)
 	rng := rand.New(rand.NewSource(1))
 	footer := len(body) - parquetTailBytes - int(binary.LittleEndian.Uint32(body[len(body)-parquetTailBytes:]))
-	for i := range 150 {
+	for i := range rounds(60) {
 		damaged := append([]byte(nil), body...)
 		at := rng.Intn(len(body))
 		if i%2 == 0 {
@@ -69,7 +69,7 @@ func TestDamagedParquetIsCorruptAndNeverAPanic(t *testing.T) {
 		rows, err := x.scanBytes(damaged)
 		x.checkScanned(rows, err, fmt.Sprint("bit flipped in byte ", at))
 	}
-	for range 40 {
+	for range rounds(15) {
 		damaged := append([]byte(nil), body...)
 		rng.Read(damaged[rng.Intn(len(body)):])
 		copy(damaged[len(damaged)-4:], parquetMagic)
@@ -128,9 +128,9 @@ func (l *rangeLedger) GetRange(ctx context.Context, key string, start, n int64) 
 }
 
 func TestScanReadsOnlyTheFooterAndTheWantedColumns(t *testing.T) {
-	s, rec := everyTypeRows(t, 20000, 1)
+	s, rec := everyTypeRows(t, 4000, 1)
 	x := newScanFixture(t, s)
-	x.write(0, s, rec, runsOf(span(0, 20000)), 20000)
+	x.write(0, s, rec, runsOf(span(0, 4000)), 4000)
 	ledger := &rangeLedger{Store: x.store}
 	x.lake = Open(ledger, Options{Location: "mem://lake"})
 	one, err := s.Select([]string{"c1"})
@@ -138,14 +138,14 @@ func TestScanReadsOnlyTheFooterAndTheWantedColumns(t *testing.T) {
 		t.Fatal(err)
 	}
 	opts := ScanOptions{Files: x.files, Columns: one, Parallel: 1}
-	if rows := countRows(collect(t, x.snapshot(), opts)); rows != 20000 {
+	if rows := countRows(collect(t, x.snapshot(), opts)); rows != 4000 {
 		t.Fatal(rows)
 	}
 	if size := x.files[0].Size; ledger.calls != 2 || ledger.bytes-footerGuessBytes > size/10 {
 		t.Errorf("%d reads of %d bytes for one of 20 columns in a file of %d", ledger.calls, ledger.bytes, size)
 	}
 	ledger.calls, ledger.bytes = 0, 0
-	if rows := countRows(collect(t, x.snapshot(), opts)); rows != 20000 || ledger.calls != 1 {
+	if rows := countRows(collect(t, x.snapshot(), opts)); rows != 4000 || ledger.calls != 1 {
 		t.Errorf("second scan: %d reads, the footer is cached", ledger.calls)
 	}
 }

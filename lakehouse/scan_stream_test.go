@@ -78,17 +78,17 @@ func (x *scanFixture) writePartitionedGroups(s *segments.Schema, bucket int32, f
 
 func TestStreamDeliversExactOffsetsInOrder(t *testing.T) {
 	s := simpleSchema(t)
-	for seed := range int64(20) {
+	for seed := range int64(rounds(4)) {
 		rng := rand.New(rand.NewSource(seed))
 		x := newScanFixture(t, s)
-		for from := int64(0); from < 4000; from += 1000 {
-			x.writePartitioned(s, 1, from, from+1000, 1+rng.Intn(6), rng)
-			x.writePartitioned(s, 2, from, from+1000, 1, rng)
+		for from := int64(0); from < 1600; from += 400 {
+			x.writePartitioned(s, 1, from, from+400, 1+rng.Intn(6), rng)
+			x.writePartitioned(s, 2, from, from+400, 1, rng)
 		}
 		rng.Shuffle(len(x.files), func(i, j int) { x.files[i], x.files[j] = x.files[j], x.files[i] })
-		for range 10 {
-			from := rng.Int63n(4000)
-			to := from + 1 + rng.Int63n(4000-from)
+		for range 5 {
+			from := rng.Int63n(1600)
+			to := from + 1 + rng.Int63n(1600-from)
 			opts := StreamOptions{Bucket: int32(1 + rng.Intn(2)), From: from, To: to, BatchBytes: 1 << (6 + rng.Intn(16)), ReadaheadBytes: 1 << (6 + rng.Intn(20))}
 			got := x.stream(opts)
 			if !slices.Equal(got.offsets, span(from, to)) || got.consumed != to {
@@ -150,7 +150,7 @@ func TestOffsetAtTimeFindsTheFirstRowAtOrAfter(t *testing.T) {
 func TestStoppingAMergedStreamEarlyEndsIt(t *testing.T) {
 	s := simpleSchema(t)
 	x := newScanFixture(t, s)
-	x.writePartitioned(s, 0, 0, 5000, 5, rand.New(rand.NewSource(1)))
+	x.writePartitioned(s, 0, 0, 1500, 5, rand.New(rand.NewSource(1)))
 	seen := 0
 	for _, err := range x.snapshot().StreamBucket(context.Background(), StreamOptions{Files: x.files, BatchBytes: 2000}) {
 		if err != nil {

@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand"
+	"os"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -20,6 +22,14 @@ import (
 	"github.com/firn-data/firn/internal/objstore"
 	"github.com/firn-data/firn/segments"
 )
+
+// rounds is how often a randomised test runs: n times, or FIRN_TEST_ROUNDS times as often.
+func rounds(n int) int {
+	if more, err := strconv.Atoi(os.Getenv("FIRN_TEST_ROUNDS")); err == nil {
+		n *= more
+	}
+	return n
+}
 
 // scanFixture is a table whose files the test writes itself.
 type scanFixture struct {
@@ -176,8 +186,8 @@ func TestScanReturnsEveryRowOnceInAnyParallelism(t *testing.T) {
 	s := simpleSchema(t)
 	x := newScanFixture(t, s)
 	for i := range int64(5) {
-		ids := span(i*3000, i*3000+3000)
-		x.write(int32(i%4), s, simpleRows(t, s, ids), runsOf(ids), 700)
+		ids := span(i*1000, i*1000+1000)
+		x.write(int32(i%4), s, simpleRows(t, s, ids), runsOf(ids), 230)
 	}
 	for _, opts := range []ScanOptions{
 		{Parallel: 1}, {Parallel: 4}, {Parallel: 3, Ordered: true}, {Parallel: 2, ReadaheadBytes: 1}, {BatchBytes: 1000, Ordered: true, WithOffsets: true},
@@ -188,7 +198,7 @@ func TestScanReturnsEveryRowOnceInAnyParallelism(t *testing.T) {
 			col := b.Rows.Column(0).(*array.Int32)
 			for i := range col.Len() {
 				ids = append(ids, int64(col.Value(i)))
-				if opts.WithOffsets && (b.Offsets[i] != int64(col.Value(i)) || b.Timestamps[i] != 1_000_000+b.Offsets[i]/3000*30000) {
+				if opts.WithOffsets && (b.Offsets[i] != int64(col.Value(i)) || b.Timestamps[i] != 1_000_000+b.Offsets[i]/1000*10000) {
 					t.Fatalf("row %d has offset %d, timestamp %d", col.Value(i), b.Offsets[i], b.Timestamps[i])
 				}
 			}
@@ -196,7 +206,7 @@ func TestScanReturnsEveryRowOnceInAnyParallelism(t *testing.T) {
 		if !opts.Ordered {
 			slices.Sort(ids)
 		}
-		if !slices.Equal(ids, span(0, 15000)) {
+		if !slices.Equal(ids, span(0, 5000)) {
 			t.Errorf("%+v: %d rows, wrong or out of order", opts, len(ids))
 		}
 	}
@@ -366,9 +376,9 @@ func appendRandom(b array.Builder, rng *rand.Rand, nullable bool) {
 func TestStoppingAScanEarlyEndsIt(t *testing.T) {
 	s := simpleSchema(t)
 	x := newScanFixture(t, s)
-	for i := range int64(40) {
+	for i := range int64(12) {
 		ids := span(i*100, i*100+100)
-		x.write(0, s, simpleRows(t, s, ids), runsOf(ids), 10)
+		x.write(0, s, simpleRows(t, s, ids), runsOf(ids), 25)
 	}
 	for _, ordered := range []bool{true, false} {
 		batches := 0
