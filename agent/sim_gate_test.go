@@ -9,10 +9,10 @@ import (
 	"github.com/firn-data/firn/internal/objstore"
 )
 
-// gate stands between a process and its store. It can be frozen (the process is
+// simGate stands between a process and its store. It can be frozen (the process is
 // paused: nothing is sent and no answer arrives until it is thawed) and killed
 // (nothing is sent any more, and no answer arrives ever).
-type gate struct {
+type simGate struct {
 	objstore.Store
 
 	mu     sync.Mutex
@@ -20,9 +20,9 @@ type gate struct {
 	dead   chan struct{} // closed when killed
 }
 
-func newGate(s objstore.Store) *gate { return &gate{Store: s, dead: make(chan struct{})} }
+func newSimGate(s objstore.Store) *simGate { return &simGate{Store: s, dead: make(chan struct{})} }
 
-func (g *gate) freeze() {
+func (g *simGate) freeze() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.frozen == nil {
@@ -30,7 +30,7 @@ func (g *gate) freeze() {
 	}
 }
 
-func (g *gate) thaw() {
+func (g *simGate) thaw() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.frozen != nil {
@@ -39,7 +39,7 @@ func (g *gate) thaw() {
 	}
 }
 
-func (g *gate) kill() {
+func (g *simGate) kill() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	select {
@@ -49,7 +49,7 @@ func (g *gate) kill() {
 	}
 }
 
-func (g *gate) pass(ctx context.Context) error {
+func (g *simGate) pass(ctx context.Context) error {
 	g.mu.Lock()
 	frozen := g.frozen
 	g.mu.Unlock()
@@ -70,7 +70,7 @@ func (g *gate) pass(ctx context.Context) error {
 }
 
 // around runs one operation with the gate before it and behind it.
-func (g *gate) around(ctx context.Context, run func() error) error {
+func (g *simGate) around(ctx context.Context, run func() error) error {
 	if err := g.pass(ctx); err != nil {
 		return err
 	}
@@ -81,11 +81,11 @@ func (g *gate) around(ctx context.Context, run func() error) error {
 	return err
 }
 
-func (g *gate) Put(ctx context.Context, key string, body []byte) error {
+func (g *simGate) Put(ctx context.Context, key string, body []byte) error {
 	return g.around(ctx, func() error { return g.Store.Put(ctx, key, body) })
 }
 
-func (g *gate) PutIfAbsent(ctx context.Context, key string, body []byte) (out objstore.Outcome, err error) {
+func (g *simGate) PutIfAbsent(ctx context.Context, key string, body []byte) (out objstore.Outcome, err error) {
 	before := out
 	sent := false
 	err = g.around(ctx, func() (err error) { sent = true; out, err = g.Store.PutIfAbsent(ctx, key, body); return err })
@@ -98,26 +98,26 @@ func (g *gate) PutIfAbsent(ctx context.Context, key string, body []byte) (out ob
 	return out, err
 }
 
-func (g *gate) Delete(ctx context.Context, key string) error {
+func (g *simGate) Delete(ctx context.Context, key string) error {
 	return g.around(ctx, func() error { return g.Store.Delete(ctx, key) })
 }
 
-func (g *gate) Get(ctx context.Context, key string) (b []byte, i objstore.Info, err error) {
+func (g *simGate) Get(ctx context.Context, key string) (b []byte, i objstore.Info, err error) {
 	err = g.around(ctx, func() (err error) { b, i, err = g.Store.Get(ctx, key); return err })
 	return b, i, err
 }
 
-func (g *gate) GetRange(ctx context.Context, key string, start, n int64) (b []byte, i objstore.Info, err error) {
+func (g *simGate) GetRange(ctx context.Context, key string, start, n int64) (b []byte, i objstore.Info, err error) {
 	err = g.around(ctx, func() (err error) { b, i, err = g.Store.GetRange(ctx, key, start, n); return err })
 	return b, i, err
 }
 
-func (g *gate) Head(ctx context.Context, key string) (i objstore.Info, err error) {
+func (g *simGate) Head(ctx context.Context, key string) (i objstore.Info, err error) {
 	err = g.around(ctx, func() (err error) { i, err = g.Store.Head(ctx, key); return err })
 	return i, err
 }
 
-func (g *gate) List(ctx context.Context, prefix, after string) iter.Seq2[objstore.Info, error] {
+func (g *simGate) List(ctx context.Context, prefix, after string) iter.Seq2[objstore.Info, error] {
 	return func(yield func(objstore.Info, error) bool) {
 		for info, err := range g.Store.List(ctx, prefix, after) {
 			if late := g.pass(ctx); late != nil {
@@ -132,4 +132,4 @@ func (g *gate) List(ctx context.Context, prefix, after string) iter.Seq2[objstor
 }
 
 // Close keeps the store below open: other processes use it.
-func (g *gate) Close() error { return nil }
+func (g *simGate) Close() error { return nil }

@@ -52,7 +52,7 @@ type simWorld struct {
 // simAgent is one process.
 type simAgent struct {
 	agent  *Agent
-	gate   *gate
+	gate   *simGate
 	faults *faultstore.Store
 }
 
@@ -121,7 +121,7 @@ func (w *simWorld) serve(id string, faulty bool) *simAgent {
 	seed := w.rng.Int64()
 	for attempt := 0; ; attempt++ {
 		faults := faultstore.New(w.store, seed, rules...)
-		s := &simAgent{gate: newGate(faults), faults: faults}
+		s := &simAgent{gate: newSimGate(faults), faults: faults}
 		cfg := DefaultConfig()
 		cfg.Store, cfg.Listen, cfg.AgentID, cfg.MemoryLimitBytes = w.store.URL(), "127.0.0.1:0", id, -1
 		cfg.FlushAge, cfg.FlushBytes, cfg.CheckpointObjects = time.Millisecond, 4<<10, 3
