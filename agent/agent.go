@@ -64,7 +64,7 @@ func New(cfg Config, store objstore.Store, logger *slog.Logger) (*Agent, error) 
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	ledger := objstore.NewLedger(store, nil)
+	ledger := objstore.NewLedger(blamed{store}, nil)
 	a := &Agent{
 		cfg: cfg, logger: discardLogger(logger), clock: time.Now, store: ledger, ledger: ledger,
 		footers: newFooterCache(ledger), ended: make(chan endedIncarnation, 1), fatal: make(chan struct{}),

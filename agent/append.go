@@ -69,26 +69,18 @@ const backpressureWait = 5 * time.Second // longest wait for room before a write
 
 // pendingAppend is a request whose rows have their offsets and are on their way.
 type pendingAppend struct {
-	req     AppendRequest
-	shares  []*share
-	release func()
-	begun   time.Time
-	metrics *metrics
-}
-
-// Append makes rows durable: it returns when every row of the request is in
-// the store, or an error when none may be counted on. Errors: NotFound,
-// Invalid (producer), Exhausted (slow down), Unavailable (retry), Canceled.
-func (n *incarnation) Append(ctx context.Context, req AppendRequest) (AppendResult, error) {
-	p, err := n.begin(ctx, req)
-	if err != nil {
-		return AppendResult{}, err
-	}
-	return p.await(ctx)
+	req      AppendRequest
+	shares   []*share
+	release  func()
+	begun    time.Time
+	patience time.Duration // longest wait for the store
+	metrics  *metrics
 }
 
 // begin hands a request's rows to the WAL. Requests that begin one after the
 // other keep that order in each bucket. The caller must await what it began.
+// Errors: NotFound, Invalid (producer), Exhausted (slow down), Unavailable
+// (retry), Canceled.
 func (n *incarnation) begin(ctx context.Context, req AppendRequest) (*pendingAppend, error) {
 	begun := n.agent.clock()
 	t, err := n.tableFor(req.Table)
@@ -111,7 +103,7 @@ func (n *incarnation) begin(ctx context.Context, req AppendRequest) (*pendingApp
 		release()
 		return nil, err
 	}
-	return &pendingAppend{req: req, shares: shares, release: release, begun: begun, metrics: n.agent.metrics}, nil
+	return &pendingAppend{req: req, shares: shares, release: release, begun: begun, patience: n.agent.cfg.AckTimeout, metrics: n.agent.metrics}, nil
 }
 
 // reserve waits, for a bounded time, until the rows fit the limits on what is
@@ -270,17 +262,22 @@ func (s *share) prepare(req AppendRequest) wal.Entry {
 	return s.entry
 }
 
-// await waits until every row of the request is durable. Skipped rows may still
+// await returns when every row of the request is in the store, or an error when
+// none may be counted on: Unavailable or Unknown (retry), Canceled. Skipped rows may still
 // be on their way in an earlier entry of the bucket, so they wait for its tail.
 func (p *pendingAppend) await(ctx context.Context) (AppendResult, error) {
 	defer p.settleLater()
 	res := AppendResult{}
+	late := time.NewTimer(p.patience)
+	defer late.Stop()
 	for _, s := range p.shares {
 		if s.ticket == nil {
 			continue
 		}
 		select {
 		case <-s.ticket.done:
+		case <-late.C: // the WAL tries on: the rows may still come
+			return res, p.late()
 		case <-ctx.Done():
 			return res, errs.Wrap(errs.Canceled, "append rows: the outcome is not known, retry with the same producer sequence", ctx.Err())
 		}
@@ -296,6 +293,14 @@ func (p *pendingAppend) await(ctx context.Context) (AppendResult, error) {
 	res.Duplicate = p.req.Producer != nil && p.req.Producer.Idempotency && res.Rows == 0 && res.Skipped > 0
 	p.metrics.appended(res, time.Since(p.begun))
 	return res, nil
+}
+
+// late is the error of a request whose rows the store has not taken in time.
+func (p *pendingAppend) late() error {
+	e := errs.New(errs.Unknown, "the object store did not take the rows within ack_timeout (%s): whether they are applied is not known yet; "+
+		"repeat the request with the same producer sequence or Idempotency-Key", p.patience)
+	e.RetryAfter = 5 * time.Second
+	return e
 }
 
 // settleLater gives the reserved bytes back once the WAL is done with the rows,

@@ -56,8 +56,25 @@ func (e finerError) Error() string { return e.cause.Error() }
 // Unwrap keeps class, details and hints.
 func (e finerError) Unwrap() error { return e.cause }
 
+// classOf is the class that a caller of the API is told. An error of the store
+// speaks of Firn's own objects and credentials, never of the caller's: a lost
+// object is not "no such table", a refused key is not the caller's token.
+func classOf(err error) errs.Class {
+	class := errs.ClassOf(err)
+	if !errors.As(err, new(storeError)) {
+		return class
+	}
+	switch class {
+	case errs.NotFound:
+		return errs.Corrupt
+	case errs.Invalid, errs.Unauthenticated, errs.PermissionDenied, errs.Unsupported, errs.OutOfRange, errs.TooLarge, errs.Exists:
+		return errs.Unavailable
+	}
+	return class
+}
+
 func faceOf(err error) face {
-	f, ok := faces[errs.ClassOf(err)]
+	f, ok := faces[classOf(err)]
 	if !ok {
 		f = faces[errs.Internal]
 	}
@@ -145,7 +162,7 @@ func connectError(err error) error {
 	}
 	f := faceOf(err)
 	out := connect.NewError(f.code, err)
-	info := &firnv1.ErrorInfo{Class: errs.ClassOf(err).String(), RetryAfterMs: retryHint(err, f.status).Milliseconds()}
+	info := &firnv1.ErrorInfo{Class: classOf(err).String(), RetryAfterMs: retryHint(err, f.status).Milliseconds()}
 	for _, d := range errs.Details(err) {
 		if v := protoValue(d); v != nil {
 			info.Details = append(info.Details, v)

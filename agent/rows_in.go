@@ -258,8 +258,8 @@ type budgetReader struct {
 }
 
 const (
-	budgetStep       = 256 << 10 // grain of the accounting
-	compressedFactor = 8         // usual gain of a compressed body
+	budgetStep       = 64 << 10 // grain of the accounting
+	compressedFactor = 8        // usual gain of a compressed body
 )
 
 func (a *Agent) newBudgetReader(ctx context.Context, r *http.Request, compression string) (*budgetReader, error) {
@@ -304,7 +304,11 @@ func (b *budgetReader) acquire(n int64) error {
 	return nil
 }
 
-func (b *budgetReader) release() { b.agent.bodies.Release(b.held) }
+// release gives the room back; a second call does nothing.
+func (b *budgetReader) release() {
+	b.agent.bodies.Release(b.held)
+	b.held = 0
+}
 
 // appendBody decodes a bounded body whole, then applies it: one atomic batch a bucket.
 func (a *Agent) appendBody(ctx context.Context, w http.ResponseWriter, r *http.Request, req *rowsRequest) (rowsAnswer, error) {
@@ -339,7 +343,12 @@ func (a *Agent) appendBody(ctx context.Context, w http.ResponseWriter, r *http.R
 	if err != nil {
 		return answer, err
 	}
-	res, err := n.Append(ctx, AppendRequest{Table: req.table, Schema: req.schema, Chunks: chunks, BodyRows: dec.Rows(), Producer: req.producer})
+	p, err := n.begin(ctx, AppendRequest{Table: req.table, Schema: req.schema, Chunks: chunks, BodyRows: dec.Rows(), Producer: req.producer})
+	if err != nil {
+		return answer, err
+	}
+	budget.release() // from here on the rows count against max_pending_bytes
+	res, err := p.await(ctx)
 	if err != nil {
 		return answer, err
 	}

@@ -164,7 +164,7 @@ func (a *Agent) observed(next http.Handler) http.Handler {
 			}
 			a.metrics.requests.WithLabelValues(routeOf(r), strconv.Itoa(sw.status)).Inc()
 			level := slog.LevelDebug
-			if sw.status >= http.StatusInternalServerError {
+			if sw.status >= http.StatusInternalServerError && sw.status != http.StatusServiceUnavailable {
 				level = slog.LevelWarn
 			}
 			a.logger.Log(r.Context(), level, "request", "method", r.Method, "path", r.URL.Path, "status", sw.status, "took", time.Since(begun))

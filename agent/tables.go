@@ -58,7 +58,7 @@ func (a *Agent) listSnapshots(ctx context.Context, req *firnv1.ListSnapshotsRequ
 		meta := s.Metadata.SnapshotByID(s.ID)
 		m := &firnv1.LakeSnapshot{
 			SnapshotId: s.ID, SequenceNumber: meta.SequenceNumber, CommittedAt: timestamp(s.CommittedAt),
-			Rows: s.Rows, Files: s.FileCount, Bytes: s.Bytes, Offsets: s.Offsets, Current: s.ID == now.ID,
+			Rows: s.Rows, Files: s.FileCount, Bytes: s.Bytes, Offsets: allOffsets(def, s.Offsets), Current: s.ID == now.ID,
 		}
 		if meta.ParentSnapshotID != nil {
 			m.ParentSnapshotId = *meta.ParentSnapshotID
@@ -80,7 +80,20 @@ func (a *Agent) foldTable(ctx context.Context, req *firnv1.FoldTableRequest) (*f
 	if err != nil {
 		return nil, err
 	}
-	return &firnv1.FoldTableResponse{SnapshotId: r.SnapshotID, Rows: r.Rows, Files: int64(r.Files), Bytes: r.Bytes, Offsets: r.Offsets}, nil
+	now, err := a.loadLake(ctx, a.lakeDef(def))
+	if err != nil {
+		return nil, err
+	}
+	return &firnv1.FoldTableResponse{SnapshotId: r.SnapshotID, Rows: r.Rows, Files: int64(r.Files), Bytes: r.Bytes, Offsets: allOffsets(def, now.Offsets)}, nil
+}
+
+// allOffsets completes a snapshot's offsets by the buckets that it holds nothing of.
+func allOffsets(def *metastore.Table, known map[int32]int64) map[int32]int64 {
+	out := make(map[int32]int64, def.Buckets)
+	for b := range def.Buckets {
+		out[b] = known[b]
+	}
+	return out
 }
 
 func (a *Agent) compactTable(ctx context.Context, req *firnv1.CompactTableRequest) (*firnv1.CompactTableResponse, error) {
