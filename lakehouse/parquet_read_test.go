@@ -158,7 +158,13 @@ func TestCoalesceJoinsRangesAcrossSmallGaps(t *testing.T) {
 }
 
 func FuzzParquetFile(f *testing.F) {
-	x, body := damagedFixture(f)
+	s := simpleSchema(f)
+	x := newScanFixture(f, s)
+	x.write(0, s, simpleRows(f, s, span(0, 20)), runsOf(span(0, 20)), 12)
+	body, _, err := x.store.Get(context.Background(), x.files[0].Key)
+	if err != nil {
+		f.Fatal(err)
+	}
 	f.Add(body)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		x.t = t
