@@ -73,10 +73,11 @@ func (l *Lake) birth(def *TableDef) ([]byte, error) {
 	if err := applyDefinition(b, nil, def); err != nil {
 		return nil, err
 	}
+	unsorted := table.UnsortedSortOrder // a copy: AddSortOrder writes to what it is given
 	err = firstError(
 		func() error { return b.SetUUID(id) },
 		func() error { return b.SetLoc(l.Location(*def)) },
-		func() error { return b.AddSortOrder(&table.UnsortedSortOrder) },
+		func() error { return b.AddSortOrder(&unsorted) },
 		func() error { return b.SetDefaultSortOrderID(-1) },
 		func() error {
 			return b.SetProperties(iceberg.Properties{
