@@ -122,7 +122,7 @@ func TestAtRestTheStoreHoldsLittleMoreThanTheLake(t *testing.T) {
 	h := start(t, store, func(c *Config) { c.CollectInterval, c.SafeAge = 10*time.Millisecond, 0 })
 	h.createTable("orders", 2)
 	for i := range 20 {
-		h.must("POST", tableURL+"orders/rows", rowsBody(i*20_000, (i+1)*20_000))
+		h.must("POST", tableURL+"orders/rows", rowsBody(i*5_000, (i+1)*5_000))
 		if i%5 == 4 {
 			h.must("POST", tableURL+"orders/fold", "")
 		}
