@@ -42,10 +42,10 @@ func TestEveryWorkloadVerifiesWhatItReads(t *testing.T) {
 		{Workload: loadtest.Append, Shape: loadtest.Flights, Writers: 3, Producers: 2, Buckets: 2},
 		{Workload: loadtest.Append, Shape: loadtest.Tiny, Rate: 20_000, BatchRows: 100},
 		{Workload: loadtest.Tail, Shape: loadtest.Tiny, Writers: 2, Producers: 2, Readers: 2, Buckets: 3},
-		{Workload: loadtest.Scan, Shape: loadtest.Wide, ScanRows: 5_000},
+		{Workload: loadtest.Scan, Shape: loadtest.Wide, ScanRows: 2_000},
 		{Workload: loadtest.Mixed, Shape: loadtest.Flights, Writers: 2, Producers: 1, Buckets: 2},
 	} {
-		o.Server, o.Duration, o.SkipCeiling, o.AgentPID = url, 700*time.Millisecond, true, os.Getpid()
+		o.Server, o.Duration, o.SkipCeiling, o.AgentPID = url, 250*time.Millisecond, true, os.Getpid()
 		t.Run(string(o.Workload)+" "+string(o.Shape), func(t *testing.T) {
 			r, err := loadtest.Run(t.Context(), o)
 			if err != nil {
