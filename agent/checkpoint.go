@@ -126,6 +126,7 @@ func (c *checkpointer) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
+			c.n.expireProducers()
 		case <-c.kick:
 			select {
 			case <-ctx.Done():

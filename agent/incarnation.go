@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -163,6 +164,30 @@ func (n *incarnation) lookupTable(id uint64) *table {
 
 // endStreams tells followers to come back later.
 func (n *incarnation) endStreams() { n.streamsMu.Do(func() { close(n.streamsEnd) }) }
+
+// leaving reports whether streams are asked to end.
+func (n *incarnation) leaving() bool {
+	select {
+	case <-n.streamsEnd:
+		return true
+	default:
+		return false
+	}
+}
+
+// interrupt stops a request's endless body when the agent leaves: its next read
+// fails. The returned function ends the watch.
+func (n *incarnation) interrupt(w http.ResponseWriter) (done func()) {
+	ended := make(chan struct{})
+	go func() {
+		select {
+		case <-n.streamsEnd:
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now())
+		case <-ended:
+		}
+	}()
+	return sync.OnceFunc(func() { close(ended) })
+}
 
 // goroutine runs f under the incarnation's context and waits for it at close.
 func (n *incarnation) goroutine(f func(ctx context.Context)) {

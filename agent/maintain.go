@@ -141,3 +141,27 @@ func (n *incarnation) sweepLake(ctx context.Context, t *table, def *metastore.Ta
 	defer t.foldMu.Unlock()
 	return n.agent.lake.SweepOrphans(ctx, n.agent.lakeDef(def))
 }
+
+// idempotencyKept is how long a request may be repeated under its Idempotency-Key.
+const idempotencyKept = 24 * time.Hour
+
+// expireProducers forgets idempotency keys after a day, and silent producers
+// where the table says after how long.
+func (n *incarnation) expireProducers() {
+	state, now := n.agent.meta.State(), n.agent.clock()
+	for _, t := range n.allTables() {
+		def, ok := state.Table(t.id)
+		if !ok {
+			continue
+		}
+		var silentSince int64
+		if d := def.ProducerExpiry(); d > 0 {
+			silentSince = now.Add(-d).UnixMicro()
+		}
+		for _, b := range t.buckets {
+			if b.expireProducers(silentSince, now.Add(-idempotencyKept).UnixMicro()) {
+				n.checkpoints.mark(b)
+			}
+		}
+	}
+}

@@ -368,7 +368,16 @@ func (a *Agent) appendEndless(w http.ResponseWriter, r *http.Request, req *rowsR
 		return
 	}
 	defer func() { _ = dec.Close() }()
-	stopped, err := a.pump(r.Context(), dec, req, &answer)
+	n, err := a.owner()
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	defer n.interrupt(w)()
+	stopped, err := a.pump(r.Context(), n, dec, req, &answer)
+	if err != nil && n.leaving() {
+		err = errs.New(errs.Unavailable, "this agent is shutting down: send the rest of the body, from stopped_at_row on, to another one")
+	}
 	answer.reject(dec)
 	a.metrics.rowsRejected.Add(float64(answer.Rejected))
 	if err == nil {
@@ -385,7 +394,10 @@ func (a *Agent) appendEndless(w http.ResponseWriter, r *http.Request, req *rowsR
 
 // pump moves chunks from the decoder to the WAL, some ahead of their
 // acknowledgement, and returns the first body row that was not acknowledged.
-func (a *Agent) pump(ctx context.Context, dec rows.Decoder, req *rowsRequest, answer *rowsAnswer) (int64, error) {
+//
+// One incarnation serves the whole body: after a change of incarnation a later
+// chunk must not be applied where an earlier one was lost.
+func (a *Agent) pump(ctx context.Context, n *incarnation, dec rows.Decoder, req *rowsRequest, answer *rowsAnswer) (int64, error) {
 	type flying struct {
 		p   *pendingAppend
 		end int64
@@ -403,9 +415,7 @@ func (a *Agent) pump(ctx context.Context, dec rows.Decoder, req *rowsRequest, an
 		return err
 	}
 	sticky := rand.Int32N(4096) //nolint:gosec // spreads load, guards nothing
-	// One incarnation for the whole body: after a change of incarnation a later
-	// chunk must not be applied where an earlier one was lost.
-	n, failed := a.owner()
+	var failed error
 	for failed == nil {
 		c, err := dec.Next()
 		if err != nil {

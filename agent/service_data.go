@@ -148,44 +148,69 @@ type streamed struct {
 }
 
 // AppendStream implements the service: messages are applied in order by one
-// incarnation, answers come in order, and the first failure ends the stream.
+// incarnation, answers come in order, and the first failure ends the stream. An
+// agent that leaves ends it too, after the answers to what is begun; the client
+// resends the rest elsewhere.
 func (s dataService) AppendStream(ctx context.Context, stream *connect.BidiStream[firnv1.AppendStreamRequest, firnv1.AppendStreamResponse]) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	n, err := s.a.owner()
+	if err != nil {
+		return connectError(err)
+	}
 	flights := make(chan streamed, streamWindow)
-	go s.receive(ctx, stream, flights)
-	var broken error
-	for f := range flights {
-		var res AppendResult
-		err := f.err
-		if err == nil {
-			res, err = f.p.await(ctx)
+	go s.receive(ctx, stream, n, flights)
+	for {
+		var f streamed
+		var more bool
+		select {
+		case f, more = <-flights:
+		case <-n.streamsEnd:
+			select {
+			case f, more = <-flights:
+			default: // what is begun was answered; receive sees the end of the context
+			}
 		}
-		if broken != nil {
-			continue // what follows a failure is only waited for
+		if !more {
+			return nil
 		}
-		answer := &firnv1.AppendStreamResponse{RequestId: f.id}
-		if err != nil {
-			answer.Outcome = &firnv1.AppendStreamResponse_Error{Error: streamError(err)}
-			broken = err
-		} else {
-			answer.Outcome = &firnv1.AppendStreamResponse_Result{Result: appendResponse(res)}
-		}
-		if err := stream.Send(answer); err != nil {
-			broken = err
-		}
-		if broken != nil {
+		if !answerStreamed(ctx, stream, f) {
 			cancel()
+			drain(ctx, flights)
+			return nil
 		}
 	}
-	return nil
+}
+
+// answerStreamed waits for one message and answers it; false ends the stream.
+func answerStreamed(ctx context.Context, stream *connect.BidiStream[firnv1.AppendStreamRequest, firnv1.AppendStreamResponse], f streamed) bool {
+	var res AppendResult
+	err := f.err
+	if err == nil {
+		res, err = f.p.await(ctx)
+	}
+	answer := &firnv1.AppendStreamResponse{RequestId: f.id}
+	if err != nil {
+		answer.Outcome = &firnv1.AppendStreamResponse_Error{Error: streamError(err)}
+	} else {
+		answer.Outcome = &firnv1.AppendStreamResponse_Result{Result: appendResponse(res)}
+	}
+	return stream.Send(answer) == nil && err == nil
+}
+
+// drain waits for what was begun behind a failure; nobody hears of it.
+func drain(ctx context.Context, flights <-chan streamed) {
+	for f := range flights {
+		if f.p != nil {
+			_, _ = f.p.await(ctx)
+		}
+	}
 }
 
 // receive begins messages in order until the stream ends or one fails.
-func (s dataService) receive(ctx context.Context, stream *connect.BidiStream[firnv1.AppendStreamRequest, firnv1.AppendStreamResponse], flights chan<- streamed) {
+func (s dataService) receive(ctx context.Context, stream *connect.BidiStream[firnv1.AppendStreamRequest, firnv1.AppendStreamResponse], n *incarnation, flights chan<- streamed) {
 	defer close(flights)
 	var database, name, producerID string
-	n, err := s.a.owner()
 	for ctx.Err() == nil {
 		m, rerr := stream.Receive()
 		if rerr != nil {
@@ -197,12 +222,9 @@ func (s dataService) receive(ctx context.Context, stream *connect.BidiStream[fir
 		if m.ProducerId != "" {
 			producerID = m.ProducerId
 		}
-		f := streamed{id: m.RequestId, err: err}
+		f := streamed{id: m.RequestId}
 		var p *Producer
-		if f.err == nil {
-			p, f.err = producerOf(producerID, m.FirstSequence, m.AckedBelow, m.IdempotencyKey)
-		}
-		if f.err == nil {
+		if p, f.err = producerOf(producerID, m.FirstSequence, m.AckedBelow, m.IdempotencyKey); f.err == nil {
 			f.p, f.err = s.a.beginMessage(ctx, database, name, m.ArrowIpc, p, n)
 		}
 		select {

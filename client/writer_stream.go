@@ -145,7 +145,7 @@ func broken(err error) error {
 		return err
 	}
 	switch {
-	case strings.Contains(e.Message, "505"): // HTTP/1.1 only: no streams both ways
+	case strings.Contains(e.Message, "505 HTTP Version Not Supported"): // HTTP/1.1 only: no streams both ways
 		e.Class = Unsupported
 	case e.Class == Canceled && e.cause != nil: // reset by something in between; our own end is seen by the caller
 		e.Class = Unknown
