@@ -135,7 +135,10 @@ func TestAtRestTheStoreHoldsLittleMoreThanTheLake(t *testing.T) {
 	if most := check.LakeBytes * 115 / 100; check.Bytes > most {
 		t.Errorf("the store holds %d bytes, the lake %d of them: more than 1.15 times", check.Bytes, check.LakeBytes)
 	}
-	for info := range store.List(t.Context(), "wal/", "") {
+	for info, err := range store.List(t.Context(), "wal/", "") {
+		if err != nil {
+			t.Fatal(err)
+		}
 		t.Errorf("%s is left after everything was folded", info.Key)
 	}
 }

@@ -125,7 +125,7 @@ func (s *source) send(h *harness, rows int64, dead <-chan struct{}) error {
 		_ = res.Body.Close()
 		cancel()
 		if err != nil || res.StatusCode != http.StatusOK {
-			return fmt.Errorf("status %d: %v", res.StatusCode, err)
+			return fmt.Errorf("status %d: %w", res.StatusCode, err)
 		}
 		s.note(n, answer)
 	}

@@ -31,7 +31,7 @@ func start(t testing.TB, store objstore.Store, change ...func(*Config)) *harness
 	for _, f := range change {
 		f(&cfg)
 	}
-	var logs io.Writer = io.Discard
+	logs := io.Discard
 	if testing.Verbose() {
 		logs = t.Output()
 	}

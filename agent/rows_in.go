@@ -198,7 +198,7 @@ func (a *rowsAnswer) add(res AppendResult) {
 		}
 		a.Buckets = append(a.Buckets, bucketAnswer{})
 		copy(a.Buckets[i+1:], a.Buckets[i:])
-		a.Buckets[i] = bucketAnswer{b.Bucket, b.BaseOffset, b.Count, b.EndOffset}
+		a.Buckets[i] = bucketAnswer(b)
 	}
 }
 

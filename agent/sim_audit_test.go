@@ -122,13 +122,13 @@ func (w *simWorld) auditTable(url, table string) error {
 		return err
 	}
 	if n, err := countOf(url, table, "union"); err != nil || n != len(log) {
-		return fmt.Errorf("table %s: count is %d, the stream has %d rows (%v)", table, n, len(log), err)
+		return fmt.Errorf("table %s: count is %d, the stream has %d rows (%w)", table, n, len(log), err)
 	}
 	if _, err := fetch("POST", url+tableURL+table+"/fold"); err != nil {
 		return err
 	}
 	if n, err := countOf(url, table, "lake"); err != nil || n != len(log) {
-		return fmt.Errorf("table %s: the lake holds %d rows, the stream %d (%v)", table, n, len(log), err)
+		return fmt.Errorf("table %s: the lake holds %d rows, the stream %d (%w)", table, n, len(log), err)
 	}
 	again, err := readLog(url, table)
 	if err != nil {

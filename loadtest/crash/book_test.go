@@ -41,7 +41,6 @@ type book struct {
 	places  map[int32][]rowID            // bucket → offset → row, as far as known
 	acks    int64                        // rows acknowledged, over all writers
 	skipped int64                        // rows answered as applied before
-	repeats int64                        // requests answered as duplicates
 	wrong   error                        // first contradiction
 
 	tail *loadtest.Checker // what the follower saw

@@ -26,7 +26,6 @@ type buffer struct {
 	free   [][]byte // at most one for each worker
 	eof    bool
 	begun  bool
-	base   int64 // position in the body of the block at hand
 }
 
 // reader reads into p until it is full, the body ends, or there is something

@@ -28,7 +28,7 @@ func newCaster(from arrow.DataType, f segments.Field, ignoreUnknown bool) (caste
 		return extensionCaster{inner}, err
 	}
 	refuse := func() (caster, error) {
-		return nil, fmt.Errorf("Arrow type %s cannot become %s without loss", from, f.Type)
+		return nil, fmt.Errorf("type %s of Arrow cannot become %s without loss", from, f.Type)
 	}
 	switch f.Type.Kind {
 	case segments.List:

@@ -135,7 +135,7 @@ func TestLongRowIsTooLarge(t *testing.T) {
 	s := segtest.Schema("b string")
 	for _, f := range []rows.Format{rows.NDJSON, rows.JSON, rows.CSV} {
 		for _, unit := range []string{`{"b":"` + strings.Repeat("x", 200), strings.Repeat("x", 100)} {
-			var r io.Reader = io.MultiReader(strings.NewReader("b\n{\"b\":\""), endless(unit))
+			r := io.MultiReader(strings.NewReader("b\n{\"b\":\""), endless(unit))
 			if f == rows.JSON {
 				r = io.MultiReader(strings.NewReader("[{\"b\":\""), endless("x"))
 			}

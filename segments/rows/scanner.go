@@ -2,6 +2,7 @@ package rows
 
 import (
 	"encoding/binary"
+	"errors"
 	"math/bits"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -56,7 +57,7 @@ func (s *scanner) reset(row []byte) {
 
 func (s *scanner) fail(why error) bool {
 	if s.pos >= len(s.buf) {
-		if _, ok := why.(badSyntax); ok {
+		if errors.As(why, new(badSyntax)) {
 			why = errEnd
 		}
 	}

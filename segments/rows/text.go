@@ -2,6 +2,7 @@ package rows
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 
@@ -302,7 +303,8 @@ func (w *worker) reject(n int64) {
 // rest of a row of a JSON body is looked at too: it tells whether the body is sound.
 func (w *worker) brokenJSON() error {
 	s := &w.scan
-	if why, ok := s.why.(badSyntax); ok {
+	var why badSyntax
+	if errors.As(s.why, &why) {
 		return why
 	}
 	if w.opts.Format == JSON {

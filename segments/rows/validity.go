@@ -45,9 +45,6 @@ func (v *validity) grow() {
 	}
 }
 
-// isNull reports whether value i is NULL.
-func (v *validity) isNull(i int) bool { return v.nulls > 0 && !bitutil.BitIsSet(v.bits, i) }
-
 func (v *validity) truncate(n int) {
 	if v.nulls > 0 {
 		for i := n; i < v.n; i++ {
