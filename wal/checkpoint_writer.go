@@ -112,6 +112,10 @@ func (w *CheckpointWriter) settle(ctx context.Context) error {
 		w.open = nil // surely not written
 		return errs.In("write "+ref.Key(), err)
 	case !made.Created:
+		if _, damage := decodeCheckpoint(ref.Key(), ref, made.Existing); damage != nil {
+			// What was read back is no checkpoint at all: perhaps our own, damaged on its way.
+			return errs.Wrap(errs.Unavailable, "read back "+ref.Key(), damage)
+		}
 		return errs.New(errs.Fenced, "write %s: the number is taken: another process uses the id of this incarnation", ref.Key())
 	}
 	w.written(w.open)
