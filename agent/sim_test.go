@@ -180,6 +180,7 @@ func simFaults(rng *rand.Rand) []faultstore.Rule {
 		{Fault: faultstore.PagesOfOne, Ops: []objstore.Op{objstore.OpList}, Chance: 0.3},
 		{Fault: faultstore.Delay, Chance: 0.05, Delay: ms(10)},
 		{Fault: faultstore.DelayAnswer, Ops: cond, Chance: 0.1, Delay: ms(20)},
+		{Fault: faultstore.DelayAnswer, Ops: cond, Key: "checkpoint/*", Chance: 0.4, Delay: 150*time.Millisecond + ms(200)},
 		{Fault: faultstore.Stuck, Ops: cond, Key: "wal/*", After: rng.IntN(40), Times: 1},
 		faultstore.Burst(rng.IntN(200), 5+rng.IntN(20)),
 	}
