@@ -104,7 +104,7 @@ func (h *harness) atRest(t *testing.T) {
 		return !n.collector.active.Load() && !n.checkpoints.pendingChange() &&
 			len(n.collector.lake.suspect)+len(n.collector.lake.resting)+len(n.collector.lake.dropped) == 0
 	}
-	for deadline, calm := time.Now().Add(20*time.Second), 0; calm < 5; {
+	for deadline, calm := time.Now().Add(20*time.Second), 0; calm < 40; {
 		if time.Now().After(deadline) {
 			t.Fatalf("the collector does not come to rest: active %v", n.collector.active.Load())
 		}
@@ -122,7 +122,7 @@ func TestAtRestTheStoreHoldsLittleMoreThanTheLake(t *testing.T) {
 	h := start(t, store, func(c *Config) { c.CollectInterval, c.SafeAge = 10*time.Millisecond, 0 })
 	h.createTable("orders", 2)
 	for i := range 20 {
-		h.must("POST", tableURL+"orders/rows", rowsBody(i*5_000, (i+1)*5_000))
+		h.must("POST", tableURL+"orders/rows", rowsBody(i*20_000, (i+1)*20_000))
 		if i%5 == 4 {
 			h.must("POST", tableURL+"orders/fold", "")
 		}

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
 
 	"github.com/firn-data/firn/segments"
 	"github.com/firn-data/firn/wal"
@@ -36,11 +37,14 @@ func newRowBuffer(maxBytes int64) *rowBuffer {
 }
 
 func (r *rowBuffer) put(key segmentKey, batches []arrow.RecordBatch, bytes int64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	if bytes > r.maxBytes/4 {
 		return
 	}
+	for _, b := range batches {
+		countNulls(b.Columns())
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if _, ok := r.rows[key]; ok {
 		return
 	}
@@ -67,6 +71,7 @@ func (r *rowBuffer) get(key segmentKey) (arrow.RecordBatch, bool) {
 	if err != nil {
 		return nil, false // the store has the rows too
 	}
+	countNulls(joined.Columns())
 	r.mu.Lock()
 	if _, still := r.rows[key]; still {
 		r.rows[key] = bufferedRows{[]arrow.RecordBatch{joined}, b.bytes}
@@ -95,5 +100,23 @@ func (r *rowBuffer) remove(key segmentKey) {
 	if b, ok := r.rows[key]; ok {
 		r.bytes -= b.bytes
 		delete(r.rows, key)
+	}
+}
+
+// countNulls makes arrays safe to share: Arrow counts NULLs at first use and
+// keeps the number in the array, which would be a race between readers.
+func countNulls(arrays []arrow.Array) {
+	for _, a := range arrays {
+		a.NullN()
+		switch a := a.(type) {
+		case *array.Struct:
+			for i := range a.NumField() {
+				countNulls([]arrow.Array{a.Field(i)})
+			}
+		case *array.Map:
+			countNulls([]arrow.Array{a.Keys(), a.Items(), a.ListValues()})
+		case *array.List:
+			countNulls([]arrow.Array{a.ListValues()})
+		}
 	}
 }
