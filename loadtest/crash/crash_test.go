@@ -56,7 +56,7 @@ var tables = []*firnv1.CreateTableRequest{
 
 func TestKillsLoseAndRepeatNothingOnFiles(t *testing.T) {
 	dir := folder(t)
-	survive(t, newProcess(t, dir, "file://"+filepath.Join(dir, "store"), config), int(number(t, "FIRN_CRASH_ROUNDS", rounds(40))))
+	survive(t, newProcess(t, dir, "file://"+filepath.Join(dir, "store"), config), int(number(t, "FIRN_CRASH_ROUNDS", rounds(12))))
 }
 
 // The way to the store breaks as well: one request in 50 meets a 503, the answer to
@@ -66,7 +66,7 @@ func TestKillsLoseAndRepeatNothingOnS3(t *testing.T) {
 	faults := faultproxy.Start(t, s3.Endpoint, uint64(number(t, "FIRN_CRASH_SEED", 1)), //nolint:gosec // only a seed
 		faultproxy.Rule{Kind: faultproxy.Answer, Status: http.StatusServiceUnavailable, Chance: 0.02},
 		faultproxy.Rule{Kind: faultproxy.LoseAnswer, Chance: 0.02})
-	survive(t, newProcess(t, folder(t), s3.URL("crash", faults.URL), config, s3.Env()...), int(number(t, "FIRN_CRASH_ROUNDS", rounds(10))))
+	survive(t, newProcess(t, folder(t), s3.URL("crash", faults.URL), config, s3.Env()...), int(number(t, "FIRN_CRASH_ROUNDS", rounds(4))))
 }
 
 func rounds(n int64) int64 {
