@@ -156,11 +156,12 @@ func TestUnknownOutcomeBlocksDispatchAndIsRetriedWithTheSameBytes(t *testing.T) 
 	inBubble(t, func(t *testing.T) {
 		store := newHookStore()
 		var attempts atomic.Int64
-		broken := true
+		var broken atomic.Bool
+		broken.Store(true)
 		store.put = func(ctx context.Context, key string, apply func() (objstore.Outcome, error)) (objstore.Outcome, error) {
 			if key == walKey(1) {
 				attempts.Add(1)
-				if broken {
+				if broken.Load() {
 					return objstore.Unknown, errs.New(errs.Unknown, "connection reset")
 				}
 			}
@@ -178,7 +179,7 @@ func TestUnknownOutcomeBlocksDispatchAndIsRetriedWithTheSameBytes(t *testing.T) 
 		require.Equal(t, 1, l.Stats().Uncertain)
 		require.NotContains(t, store.transcript(), "put_if_absent "+walKey(2), "nothing is dispatched past an unknown outcome")
 		require.Greater(t, attempts.Load(), int64(3))
-		broken = false
+		broken.Store(false)
 		closeLog(t, l)
 		require.Equal(t, []string{"0", "1", "2", "3"}, got.names())
 		for _, o := range got.all() {
