@@ -106,7 +106,8 @@ func (w *CheckpointWriter) settle(ctx context.Context) error {
 	ref := w.open.c.ref
 	made, err := objstore.Create(ctx, w.store, ref.Key(), w.open.object, w.policy)
 	switch {
-	case errs.Is(err, errs.Unknown):
+	case errs.Is(err, errs.Unknown), errs.Is(err, errs.Canceled), errs.Is(err, errs.Internal):
+		// It may stand, or come to stand: the same bytes are put again before others.
 		return errs.In("write "+ref.Key(), err)
 	case err != nil:
 		w.open = nil // surely not written
