@@ -160,14 +160,8 @@ func connectError(err error) error {
 	if err == nil {
 		return nil
 	}
-	f := faceOf(err)
-	out := connect.NewError(f.code, err)
-	info := &firnv1.ErrorInfo{Class: classOf(err).String(), RetryAfterMs: retryHint(err, f.status).Milliseconds()}
-	for _, d := range errs.Details(err) {
-		if v := protoValue(d); v != nil {
-			info.Details = append(info.Details, v)
-		}
-	}
+	out := connect.NewError(faceOf(err).code, err)
+	info := errorInfo(err)
 	if detail, derr := connect.NewErrorDetail(info); derr == nil {
 		out.AddDetail(detail)
 	}
@@ -175,6 +169,17 @@ func connectError(err error) error {
 		out.Meta().Set("Retry-After", strconv.FormatInt((info.RetryAfterMs+999)/1000, 10))
 	}
 	return out
+}
+
+// errorInfo is the detail that every error carries inside protobuf messages.
+func errorInfo(err error) *firnv1.ErrorInfo {
+	info := &firnv1.ErrorInfo{Class: classOf(err).String(), RetryAfterMs: retryHint(err, faceOf(err).status).Milliseconds()}
+	for _, d := range errs.Details(err) {
+		if v := protoValue(d); v != nil {
+			info.Details = append(info.Details, v)
+		}
+	}
+	return info
 }
 
 // protoValue converts any JSON-encodable value.

@@ -156,7 +156,7 @@ func (n *incarnation) foldOnce(ctx context.Context, t *table, def *metastore.Tab
 	if err := n.syncLake(ctx, t, lakeDef); err != nil {
 		return lakehouse.FoldResult{}, err
 	}
-	p := &readPlan{def: def, lake: lakeDef, refs: n.refs}
+	p := &readPlan{def: def, refs: n.refs}
 	defer p.close()
 	in := n.foldInput(t, p)
 	if len(in.Buckets) == 0 {

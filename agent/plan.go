@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/firn-data/firn/internal/errs"
@@ -23,7 +22,6 @@ type bucketRange struct {
 // exactly its offsets (INVARIANT(agent-4)). Close it to unpin its objects.
 type readPlan struct {
 	def     *metastore.Table
-	lake    lakehouse.TableDef
 	snap    *lakehouse.Snapshot
 	buckets []bucketRange
 	refs    *objectRefs
@@ -64,7 +62,7 @@ func (n *incarnation) plan(ctx context.Context, def *metastore.Table) (*readPlan
 		if err != nil {
 			return nil, err
 		}
-		p := &readPlan{def: def, lake: lakeDef, snap: snap, refs: n.refs, unpin: t.readers.pin(snap.ID)}
+		p := &readPlan{def: def, snap: snap, refs: n.refs, unpin: t.readers.pin(snap.ID)}
 		if n.capture(t, p) {
 			return p, nil
 		}
@@ -188,8 +186,4 @@ func (p *readPlan) liveRows() int64 {
 		rows += b.to - b.from
 	}
 	return rows
-}
-
-func (b bucketRange) String() string {
-	return fmt.Sprintf("bucket %d [%d, %d) in %d segments", b.bucket, b.from, b.to, len(b.segs))
 }

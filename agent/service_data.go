@@ -242,15 +242,7 @@ func (s dataService) receive(ctx context.Context, stream *connect.BidiStream[fir
 }
 
 func streamError(err error) *firnv1.StreamError {
-	out := &firnv1.StreamError{Code: faceOf(err).code.String(), Message: err.Error()}
-	f := faceOf(err)
-	out.Info = &firnv1.ErrorInfo{Class: classOf(err).String(), RetryAfterMs: retryHint(err, f.status).Milliseconds()}
-	for _, d := range errs.Details(err) {
-		if v := protoValue(d); v != nil {
-			out.Info.Details = append(out.Info.Details, v)
-		}
-	}
-	return out
+	return &firnv1.StreamError{Code: faceOf(err).code.String(), Message: err.Error(), Info: errorInfo(err)}
 }
 
 // Scan implements the service.
