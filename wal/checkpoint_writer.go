@@ -47,13 +47,14 @@ type writtenPart struct {
 	live    int // manifests in it that no newer object replaces
 }
 
-// openCheckpoint is a put with an unknown outcome: the same bytes are put again
-// before any other number is used.
+// openCheckpoint is a put without a known outcome: the same bytes are put again
+// until it is known, before other bytes or another number are.
 type openCheckpoint struct {
 	c      *checkpoint
 	gone   []BucketID // removed by this checkpoint
 	kept   []writtenPart
 	object []byte
+	doubt  bool // an attempt may have been applied, or may still be
 }
 
 // NewCheckpointWriter returns a writer for an incarnation without checkpoints.
@@ -106,11 +107,14 @@ func (w *CheckpointWriter) settle(ctx context.Context) error {
 	ref := w.open.c.ref
 	made, err := objstore.Create(ctx, w.store, ref.Key(), w.open.object, w.policy)
 	switch {
-	case errs.Is(err, errs.Unknown), errs.Is(err, errs.Canceled), errs.Is(err, errs.Internal):
-		// It may stand, or come to stand: the same bytes are put again before others.
-		return errs.In("write "+ref.Key(), err)
 	case err != nil:
-		w.open = nil // surely not written
+		// An error that is not Unknown says that this call wrote nothing. It says
+		// nothing of the calls before: one whose context had ended before it began
+		// answers Canceled, also when the object of an earlier one stands.
+		w.open.doubt = w.open.doubt || errs.Is(err, errs.Unknown)
+		if !w.open.doubt {
+			w.open = nil
+		}
 		return errs.In("write "+ref.Key(), err)
 	case !made.Created:
 		if _, damage := decodeCheckpoint(ref.Key(), ref, made.Existing); damage != nil {
