@@ -247,7 +247,7 @@ func (c *changeWriter) start() error {
 		h.Set("Cache-Control", "no-cache")
 	}
 	var err error
-	target := rows.EncodeOptions{Schema: c.schema, Format: c.format, LongAsString: c.longs}
+	target := rows.EncodeOptions{Schema: c.schema, Table: c.stream.Schema, Format: c.format, LongAsString: c.longs}
 	if c.sse {
 		c.enc, err = rows.NewEncoder(&c.text, target)
 	} else {

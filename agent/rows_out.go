@@ -236,7 +236,7 @@ func (a *Agent) sendRows(ctx context.Context, w http.ResponseWriter, s *RowStrea
 	var enc rows.Encoder
 	start := func() (err error) {
 		w.Header().Set("Content-Type", format.ContentType())
-		enc, err = rows.NewEncoder(out, rows.EncodeOptions{Schema: s.Schema.Arrow(), Format: format, LongAsString: longs})
+		enc, err = rows.NewEncoder(out, rows.EncodeOptions{Schema: s.Schema.Arrow(), Table: s.Schema, Format: format, LongAsString: longs})
 		return err
 	}
 	finish := func(err error) {

@@ -268,7 +268,7 @@ func (a *Agent) scanMessage(ctx context.Context, m *firnv1.ScanRequest, send fun
 	}
 	defer stream.Close()
 	var buf bytes.Buffer
-	enc, err := rows.NewEncoder(&buf, rows.EncodeOptions{Schema: stream.Schema.Arrow(), Format: rows.ArrowStream})
+	enc, err := rows.NewEncoder(&buf, rows.EncodeOptions{Schema: stream.Schema.Arrow(), Table: stream.Schema, Format: rows.ArrowStream})
 	if err != nil {
 		return err
 	}
@@ -326,7 +326,7 @@ func (a *Agent) changesMessage(ctx context.Context, m *firnv1.ChangesRequest, ou
 	}
 	var buf bytes.Buffer
 	schema := changeSchema(stream.Schema)
-	enc, err := rows.NewEncoder(&buf, rows.EncodeOptions{Schema: schema, Format: rows.ArrowStream})
+	enc, err := rows.NewEncoder(&buf, rows.EncodeOptions{Schema: schema, Table: stream.Schema, Format: rows.ArrowStream})
 	if err != nil {
 		return err
 	}

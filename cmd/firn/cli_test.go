@@ -273,3 +273,13 @@ func TestWALObjectsAreShownAndMissed(t *testing.T) {
 	require.Equal(t, exitFailed, code)
 	require.Contains(t, errOut, "holds no Firn")
 }
+
+func TestTailPrintsAFixedOf16BytesAsScanDoes(t *testing.T) {
+	startAgent(t)
+	ok(t, "", "db", "create", "shop")
+	ok(t, "", "table", "create", "shop.t", "--column", "u uuid", "--column", "f fixed(16)", "--column", "s struct<f:fixed(16)>")
+	const row = `{"u":"01020304-0506-0708-090a-0b0c0d0e0f10","f":"AQIDBAUGBwgJCgsMDQ4PEA==","s":{"f":"AQIDBAUGBwgJCgsMDQ4PEA=="}}` + "\n"
+	ok(t, row, "append", "shop.t")
+	require.Equal(t, row, ok(t, "", "scan", "shop.t"))
+	require.Contains(t, ok(t, "", "tail", "shop.t", "--limit", "1"), row[1:])
+}

@@ -1,13 +1,10 @@
 package rows
 
 import (
-	"strconv"
-
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 
 	"github.com/firn-data/firn/internal/errs"
-	"github.com/firn-data/firn/segments"
 )
 
 // cell writes the values of one column. bind gives it an array; the other
@@ -89,23 +86,6 @@ func newCell(f arrow.Field, o EncodeOptions) (cell, error) {
 		return newStructCell(t, o)
 	}
 	return nil, errs.New(errs.Internal, "no text form for column %q of Arrow type %s", f.Name, f.Type)
-}
-
-// isUUID asks the table what 16 bytes are.
-func isUUID(f arrow.Field, t *arrow.FixedSizeBinaryType, o EncodeOptions) bool {
-	if t.ByteWidth != 16 {
-		return false
-	}
-	if o.Table == nil {
-		return true
-	}
-	text, _ := f.Metadata.GetValue(segments.FieldIDKey)
-	id, err := strconv.ParseInt(text, 10, 32)
-	if err != nil {
-		return true
-	}
-	field, ok := o.Table.FieldByID(int32(id))
-	return !ok || field.Type.Kind == segments.UUID
 }
 
 // dictionaryCell writes what the indices stand for.

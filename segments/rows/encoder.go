@@ -22,7 +22,9 @@ type EncodeOptions struct {
 	// LongAsString writes 64-bit integers as JSON strings.
 	LongAsString bool
 	// Table tells uuids from other values of 16 bytes, which Arrow does not:
-	// its fields are found by field id, at any depth. Nil: 16 bytes are a uuid.
+	// its fields are found by field id, at any depth. Nil: 16 bytes are a uuid,
+	// unless the field's metadata say so under TypeKey, as those of an Arrow
+	// stream do that was encoded with its table.
 	Table *segments.Schema
 }
 
@@ -47,7 +49,8 @@ func NewEncoder(w io.Writer, o EncodeOptions) (Encoder, error) {
 	case NDJSON, JSON, CSV:
 		return newTextEncoder(w, o)
 	case ArrowStream:
-		return &arrowEncoder{schema: o.Schema, w: ipc.NewWriter(w, ipc.WithSchema(o.Schema))}, nil
+		schema := marked(o.Schema, o.Table)
+		return &arrowEncoder{schema: schema, w: ipc.NewWriter(w, ipc.WithSchema(schema))}, nil
 	case Parquet:
 		return newParquetEncoder(w, o)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/stretchr/testify/require"
 
 	"github.com/firn-data/firn/segments"
@@ -118,4 +119,24 @@ func TestResultWithoutRowsIsValidInEveryFormat(t *testing.T) {
 			require.Empty(t, body)
 		}
 	}
+}
+
+// TestAnArrowStreamTellsLaterReadersWhatSixteenBytesAre: what was encoded with
+// its table prints the same without it.
+func TestAnArrowStreamTellsLaterReadersWhatSixteenBytesAre(t *testing.T) {
+	s := segtest.Schema("u uuid", "f fixed(16)", "l list<fixed(16)>", "m map<string,fixed(16)>", "n struct<u:uuid,f:fixed(16)>")
+	batch := segtest.Batch(segtest.NewRand(3), s, 20, segtest.Options{NullPercent: 10})
+	want := encode(t, s, rows.EncodeOptions{Format: rows.NDJSON}, batch)
+	r, err := ipc.NewReader(bytes.NewReader(encode(t, s, rows.EncodeOptions{Format: rows.ArrowStream}, batch)))
+	require.NoError(t, err)
+	defer r.Release()
+	var got bytes.Buffer
+	e, err := rows.NewEncoder(&got, rows.EncodeOptions{Schema: r.Schema(), Format: rows.NDJSON})
+	require.NoError(t, err)
+	for r.Next() {
+		require.NoError(t, e.Write(r.RecordBatch()))
+	}
+	require.NoError(t, r.Err())
+	require.NoError(t, e.Close())
+	require.Equal(t, string(want), got.String())
 }
