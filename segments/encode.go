@@ -3,11 +3,11 @@ package segments
 import (
 	"bytes"
 	"hash/crc32"
+	"math"
 	"sync"
 	"unsafe"
 
 	"github.com/apache/arrow-go/v18/arrow"
-	"github.com/apache/arrow-go/v18/arrow/bitutil"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
 	"github.com/firn-data/firn/internal/errs"
@@ -15,53 +15,111 @@ import (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// encoders are reused with their scratch space; one that grew past
-// maxScratch is dropped instead.
-var encoders = sync.Pool{New: func() any { return new(encoder) }}
+// encoders are reused with their scratch space, and bodies once their owner has
+// done with them; what grew past maxScratch is dropped instead.
+var (
+	encoders = sync.Pool{New: func() any { return new(encoder) }}
+	bodies   = sync.Pool{New: func() any { return new([]byte) }}
+)
 
-const maxScratch = 16 << 20
+const (
+	maxScratch = 16 << 20
+	// keepBody is the size from which a body is handed out as it is instead of
+	// copied to a block of its own length.
+	keepBody = 64 << 10
+)
 
 type encoder struct {
-	codec   Codec
-	body    []byte
-	scratch []byte
-	raw     int64
-	chunk   ColumnChunk
+	codec Codec
+	body  []byte
+	raw   int64
+	chunk ColumnChunk
+	runs  []run
+
+	// Where several runs are joined, by use: the statistics look at all of them.
+	bitmap, flags, words, values []byte
 }
 
 // Encode writes rec, whose columns are those of s in order, as a segment's
 // body. It keeps nothing of rec, which may be sliced. A batch that does not
 // fit the schema is Invalid, one over MaxSegmentBytes TooLarge.
 func Encode(rec arrow.RecordBatch, s *Schema, c Codec) (*Encoded, error) {
-	if err := checkBatch(rec, s); err != nil {
-		return nil, errs.In("encode segment", err)
+	return EncodeAll([]arrow.RecordBatch{rec}, s, c)
+}
+
+// EncodeAll is Encode of the rows of all batches, one after the other. The batches
+// are not joined: only the buffer that is being compressed is, in memory that is
+// used again.
+func EncodeAll(recs []arrow.RecordBatch, s *Schema, c Codec) (*Encoded, error) {
+	out := &Encoded{Columns: make([]ColumnChunk, 0, len(s.Fields))}
+	for _, rec := range recs {
+		if err := checkBatch(rec, s); err != nil {
+			return nil, errs.In("encode segment", err)
+		}
+		out.Rows += rec.NumRows()
+	}
+	if out.Rows > math.MaxInt32 {
+		return nil, errs.New(errs.TooLarge, "encode segment: %d rows are too many for one", out.Rows)
 	}
 	e := encoders.Get().(*encoder)
 	defer e.put()
 	e.codec = c
-	out := &Encoded{Rows: rec.NumRows(), Columns: make([]ColumnChunk, 0, len(s.Fields))}
+	if e.body == nil {
+		e.body = *bodies.Get().(*[]byte)
+	}
 	for i, f := range s.Fields {
-		d := rec.Column(i).Data()
-		start := len(e.body)
-		e.chunk = ColumnChunk{FieldID: f.ID, Off: int64(start)}
-		if err := e.array(f.Type, d, d.Offset(), d.Len()); err != nil {
+		e.runs = e.runs[:0]
+		for _, rec := range recs {
+			if d := rec.Column(i).Data(); d.Len() > 0 {
+				e.runs = append(e.runs, run{d, d.Offset(), d.Len()})
+			}
+		}
+		if err := e.column(f, int(out.Rows)); err != nil {
 			return nil, errs.In("encode column "+f.Name, err)
 		}
-		column := e.body[start:]
-		e.chunk.Len = int64(len(column))
-		e.chunk.CRC = crc32.Checksum(column, castagnoli)
-		e.chunk.Stats = computeStats(f.Type, d, e.chunk.Nodes[0].NullCount)
 		out.Columns = append(out.Columns, e.chunk)
 	}
-	out.Body = bytes.Clone(e.body)
+	if len(e.body) < keepBody {
+		out.Body = bytes.Clone(e.body)
+	} else {
+		out.Body, e.body = e.body, nil
+	}
 	return out, nil
 }
 
-func (e *encoder) put() {
-	if cap(e.body) > maxScratch || cap(e.scratch) > maxScratch {
-		return
+// column appends a column of n rows to the body, and describes it in e.chunk.
+func (e *encoder) column(f Field, n int) error {
+	start := len(e.body)
+	nodes, buffers := f.Type.layout()
+	e.chunk = ColumnChunk{FieldID: f.ID, Off: int64(start), Nodes: make([]Node, 0, nodes), Buffers: make([]int64, 0, buffers)}
+	col, err := e.array(f.Type, e.runs, n)
+	if err != nil {
+		return err
 	}
-	*e = encoder{body: e.body[:0], scratch: e.scratch[:0]}
+	stored := e.body[start:]
+	e.chunk.Len = int64(len(stored))
+	e.chunk.CRC = crc32.Checksum(stored, castagnoli)
+	e.chunk.Stats = computeStats(f.Type, col, e.chunk.Nodes[0].NullCount)
+	return nil
+}
+
+// Recycle hands the body's memory to a later Encode. Nobody else may hold the body.
+func (e *Encoded) Recycle() {
+	if b := e.Body[:0]; cap(b) >= keepBody && cap(b) <= maxScratch {
+		bodies.Put(&b)
+	}
+	e.Body = nil
+}
+
+func (e *encoder) put() {
+	e.raw, e.chunk = 0, ColumnChunk{}
+	clear(e.runs[:cap(e.runs)])
+	for _, b := range []*[]byte{&e.body, &e.bitmap, &e.flags, &e.words, &e.values} {
+		if cap(*b) > maxScratch {
+			*b = nil
+		}
+		*b = (*b)[:0]
+	}
 	encoders.Put(e)
 }
 
@@ -78,137 +136,6 @@ func (e *encoder) buffer(raw []byte) error {
 		e.body = append(e.body, 0)
 	}
 	return nil
-}
-
-// array stores the node and buffers of rows [off, off+n) of d's buffers, and
-// of its children.
-func (e *encoder) array(t Type, d arrow.ArrayData, off, n int) error {
-	bufs := d.Buffers()
-	nulls, err := e.validity(buf(bufs, 0), off, n)
-	if err != nil {
-		return err
-	}
-	e.chunk.Nodes = append(e.chunk.Nodes, Node{Length: int64(n), NullCount: int64(nulls)})
-	switch t.Kind {
-	case Boolean:
-		bits, err := e.bits(buf(bufs, 1), off, n)
-		if err != nil {
-			return err
-		}
-		return e.buffer(bits)
-	case String, Binary:
-		first, last, err := e.offsets(buf(bufs, 1), off, n, len(buf(bufs, 2)))
-		if err != nil {
-			return err
-		}
-		return e.buffer(buf(bufs, 2)[first:last])
-	case List, Map:
-		child := d.Children()[0]
-		first, last, err := e.offsets(buf(bufs, 1), off, n, child.Len())
-		if err != nil {
-			return err
-		}
-		return e.array(t.element(), child, child.Offset()+first, last-first)
-	case Struct:
-		for i, c := range d.Children() {
-			if c.Len() < off+n {
-				return malformed("a struct's child is short")
-			}
-			if err := e.array(t.Children[i].Type, c, c.Offset()+off, n); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	w := t.width()
-	b := buf(bufs, 1)
-	if len(b) < (off+n)*w {
-		return malformed("a buffer is short")
-	}
-	return e.buffer(b[off*w : (off+n)*w])
-}
-
-// validity stores the validity bitmap.
-// INVARIANT(seg-4): it is empty exactly when nothing is NULL, and its spare bits are zero.
-func (e *encoder) validity(b []byte, off, n int) (nulls int, err error) {
-	if len(b) == 0 || n == 0 {
-		return 0, e.buffer(nil)
-	}
-	bits, err := e.bits(b, off, n)
-	if err != nil {
-		return 0, err
-	}
-	if nulls = n - bitutil.CountSetBits(bits, 0, n); nulls == 0 {
-		return 0, e.buffer(nil)
-	}
-	return nulls, e.buffer(bits)
-}
-
-// bits copies n bits from position off to scratch, the tail of the last byte zero.
-func (e *encoder) bits(b []byte, off, n int) ([]byte, error) {
-	if n == 0 {
-		return nil, nil
-	}
-	if len(b) < bytesForBits(off+n) {
-		return nil, malformed("a bitmap is short")
-	}
-	out := e.room(bytesForBits(n))
-	clear(out)
-	bitutil.CopyBitmap(b, off, n, out, 0)
-	return out, nil
-}
-
-func (e *encoder) room(n int) []byte {
-	if cap(e.scratch) < n {
-		e.scratch = make([]byte, n+n/4)
-	}
-	e.scratch = e.scratch[:cap(e.scratch)]
-	return e.scratch[:n]
-}
-
-// offsets stores n+1 offsets that start at zero, and returns the range of the
-// values that they cover. It refuses offsets that Decode would refuse.
-// INVARIANT(seg-2): offsets start at zero, never fall, and end at the values' end.
-func (e *encoder) offsets(b []byte, off, n, values int) (first, last int, err error) {
-	if n == 0 {
-		return 0, 0, e.buffer(nil)
-	}
-	if len(b) < 4*(off+n+1) {
-		return 0, 0, malformed("an offset buffer is short")
-	}
-	o := int32s(b)[off : off+n+1]
-	base := o[0]
-	out := b[4*off : 4*(off+n+1)]
-	if base == 0 {
-		if !ascending(o) {
-			return 0, 0, malformed("offsets fall")
-		}
-	} else {
-		out = e.room(4 * (n + 1))
-		w := int32s(out)
-		prev := base
-		for i, v := range o {
-			if v < prev {
-				return 0, 0, malformed("offsets fall")
-			}
-			w[i], prev = v-base, v
-		}
-	}
-	if base < 0 || int(o[n]) > values {
-		return 0, 0, malformed("offsets leave their values")
-	}
-	return int(base), int(o[n]), e.buffer(out)
-}
-
-func ascending(o []int32) bool {
-	prev := int32(0)
-	for _, v := range o {
-		if v < prev {
-			return false
-		}
-		prev = v
-	}
-	return true
 }
 
 func malformed(what string) error {

@@ -22,6 +22,24 @@ func (t Type) width() int {
 	return 0
 }
 
+// layout counts the nodes and the buffers of a column of type t.
+func (t Type) layout() (nodes, buffers int) {
+	nodes, buffers = 1, 2
+	switch t.Kind {
+	case String, Binary:
+		buffers = 3
+	case Struct:
+		buffers = 1
+	case Map: // its entries are structs
+		nodes, buffers = 2, 3
+	}
+	for i := range t.Children {
+		n, b := t.Children[i].Type.layout()
+		nodes, buffers = nodes+n, buffers+b
+	}
+	return nodes, buffers
+}
+
 // element returns what a list's or map's offsets count.
 func (t Type) element() Type {
 	if t.Kind == Map {

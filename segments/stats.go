@@ -18,53 +18,64 @@ const statsBytes = 32
 
 // ComputeStats returns the statistics of an array whose type is t's Arrow type.
 func ComputeStats(arr arrow.Array, t Type) ColumnStats {
-	return computeStats(t, arr.Data(), int64(arr.NullN()))
+	d := arr.Data()
+	off, n := d.Offset(), d.Len()
+	col := column{n: n, validOff: off, flagsOff: off}
+	if arr.NullN() > 0 {
+		col.valid = buf(d.Buffers(), 0)
+	}
+	values := buf(d.Buffers(), 1)
+	w := t.width()
+	switch {
+	case n == 0 || t.Kind.Nested():
+	case t.Kind == Boolean:
+		col.flags = values
+	case t.Kind == String || t.Kind == Binary:
+		col.offsets, col.data = int32s(values)[off:off+n+1], buf(d.Buffers(), 2)
+	default:
+		col.values = values[off*w : (off+n)*w]
+	}
+	return computeStats(t, col, int64(arr.NullN()))
 }
 
-// computeStats works on well-formed data; nulls is the exact count.
-func computeStats(t Type, d arrow.ArrayData, nulls int64) ColumnStats {
+// computeStats works on well-formed values; nulls is the exact count.
+func computeStats(t Type, col column, nulls int64) ColumnStats {
 	s := ColumnStats{Valid: true, Nulls: nulls}
-	if t.Kind.Nested() || int(nulls) == d.Len() {
+	if t.Kind.Nested() || int(nulls) == col.n {
 		return s
 	}
-	off, n := d.Offset(), d.Len()
-	values := buf(d.Buffers(), 1)
-	valid := validRuns{n: n, off: off}
-	if nulls > 0 {
-		valid.bits = buf(d.Buffers(), 0)
-	}
+	valid := validRuns{n: col.n, off: col.validOff, bits: col.valid}
 	switch t.Kind {
 	case Boolean:
-		s.Min, s.Max = boolBounds(values, off, valid)
+		s.Min, s.Max = boolBounds(col.flags, col.flagsOff, valid)
 	case Int, Date:
-		lo, hi := intBounds(view[int32](values)[off:off+n], valid)
+		lo, hi := intBounds(view[int32](col.values), valid)
 		s.Min, s.Max = le32(uint32(lo)), le32(uint32(hi))
 	case Long, Time, Timestamp, TimestampTZ:
-		lo, hi := intBounds(view[int64](values)[off:off+n], valid)
+		lo, hi := intBounds(view[int64](col.values), valid)
 		s.Min, s.Max = le64(uint64(lo)), le64(uint64(hi))
 	case Float:
-		v := view[float32](values)[off : off+n]
+		v := view[float32](col.values)
 		lo, hi, nans, any := floatBounds(v, valid)
 		if s.NaNs = nans; any {
 			lo, hi = zeroSigns(v, valid, lo, hi)
 			s.Min, s.Max = le32(math.Float32bits(lo)), le32(math.Float32bits(hi))
 		}
 	case Double:
-		v := view[float64](values)[off : off+n]
+		v := view[float64](col.values)
 		lo, hi, nans, any := floatBounds(v, valid)
 		if s.NaNs = nans; any {
 			lo, hi = zeroSigns(v, valid, lo, hi)
 			s.Min, s.Max = le64(math.Float64bits(lo)), le64(math.Float64bits(hi))
 		}
 	case Decimal:
-		lo, hi := decimalBounds(view[decimal128.Num](values)[off:off+n], valid)
+		lo, hi := decimalBounds(view[decimal128.Num](col.values), valid)
 		s.Min, s.Max = appendDecimal(nil, lo), appendDecimal(nil, hi)
 	case String, Binary:
-		lo, hi := bytesBounds(view[int32](values)[off:off+n+1], buf(d.Buffers(), 2), valid)
+		lo, hi := bytesBounds(col.offsets, col.data, valid)
 		s.Min, s.Max = lowerBound(lo, t.Kind), upperBound(hi, t.Kind)
 	case UUID, Fixed:
-		w := t.width()
-		lo, hi := fixedBounds(values[off*w:(off+n)*w], w, valid)
+		lo, hi := fixedBounds(col.values, t.width(), valid)
 		s.Min, s.Max = lowerBound(lo, t.Kind), upperBound(hi, t.Kind)
 	}
 	return s

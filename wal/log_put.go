@@ -47,21 +47,13 @@ func (l *Log) startEncode(c *cut) {
 	}
 }
 
-// encode joins the group's batches and encodes them.
+// encode encodes the group's batches as one segment.
 func (g *group) encode(codec segments.Codec) error {
 	if g.rows == 0 {
 		g.encoded = &segments.Encoded{}
 		return nil
 	}
-	rec := g.batches[0]
-	if len(g.batches) > 1 {
-		joined, err := segments.Concat(g.batches)
-		if err != nil {
-			return errs.In("join rows of bucket "+g.bucket.String(), err)
-		}
-		rec = joined
-	}
-	enc, err := segments.Encode(rec, g.schema, codec)
+	enc, err := segments.EncodeAll(g.batches, g.schema, codec)
 	if err != nil {
 		return errs.In("encode rows of bucket "+g.bucket.String(), err)
 	}
@@ -94,6 +86,7 @@ func (c *cut) assemble(id ObjectID, codec segments.Codec, random io.Reader) erro
 			RawBytes: g.bytes, Columns: g.encoded.Columns, Producers: g.deltas,
 		}
 		b = append(b, g.encoded.Body...)
+		g.encoded.Recycle()
 		g.encoded = nil
 	}
 	b, err := appendFooter(b, &h, &c.footer)
