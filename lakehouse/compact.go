@@ -62,7 +62,7 @@ func (l *Lake) Compact(ctx context.Context, def TableDef, o CompactOptions) (Com
 	if len(groups) == 0 {
 		return CompactResult{}, nil
 	}
-	c := change{id: l.opts.NewID(), operation: table.OpReplace, begun: l.opts.Now(), remove: map[string]bool{}}
+	c := change{id: l.opts.NewID(), operation: table.OpReplace, remove: map[string]bool{}}
 	var r CompactResult
 	touched := map[int32]bool{}
 	for _, g := range groups {

@@ -31,6 +31,8 @@
 //     each once.
 //   - INVARIANT(lake-6): a data file has exactly the columns of the schema it was
 //     written with, with their field ids on every level.
+//   - INVARIANT(lake-7): what no snapshot names is deleted only behind a commit that
+//     refuses every earlier prepared commit which could name it.
 //
 // # Concurrency
 //
@@ -39,5 +41,6 @@
 // one table from several goroutines or processes are correct, and slow: callers
 // serialise them.
 //
-// Formats: docs/format/lake.md; the commit: docs/decisions/0004-lake-commit.md.
+// Formats: docs/format/lake.md; the commit: docs/decisions/0004-lake-commit.md;
+// the sweep: docs/decisions/0005-orphan-sweep.md.
 package lakehouse

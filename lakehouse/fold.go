@@ -69,7 +69,7 @@ func (l *Lake) Fold(ctx context.Context, def TableDef, in FoldInput) (FoldResult
 	if err != nil {
 		return FoldResult{}, errs.In(op, err)
 	}
-	c := change{id: l.opts.NewID(), operation: table.OpAppend, begun: l.opts.Now()}
+	c := change{id: l.opts.NewID(), operation: table.OpAppend}
 	var work []BucketFold
 	for _, b := range in.Buckets {
 		if b.To > b.From {

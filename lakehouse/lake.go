@@ -21,6 +21,8 @@ const (
 	maxCachedFiles = 32 << 10
 	// maxCachedManifestRefs bounds the entries of decoded manifest lists.
 	maxCachedManifestRefs = 64 << 10
+	// maxRefused bounds the orphans that are remembered as dead and could not be deleted.
+	maxRefused = 16 << 10
 )
 
 // Options configures a Lake. The zero value is ready to use.
@@ -115,6 +117,7 @@ type Lake struct {
 	lists     *lru[string, []iceberg.ManifestFile] // by manifest list URI
 	manifests *lru[string, []DataFile]             // by manifest URI: live entries
 	footers   *lru[string, *parquetFile]           // by data file key
+	refused   *lru[string, struct{}]               // orphans that no commit can name any more
 }
 
 // Open makes a Lake over store. It sends no request.
@@ -126,6 +129,7 @@ func Open(store objstore.Store, o Options) *Lake {
 		lists:     newLRU[string, []iceberg.ManifestFile](maxCachedManifestRefs),
 		manifests: newLRU[string, []DataFile](maxCachedFiles),
 		footers:   newLRU[string, *parquetFile](maxCachedFooterBytes),
+		refused:   newLRU[string, struct{}](maxRefused),
 	}
 }
 

@@ -2,7 +2,6 @@ package lakehouse
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"github.com/apache/iceberg-go/table"
@@ -15,34 +14,75 @@ type SweepResult struct {
 	Deleted int
 	Bytes   int64
 	// Waiting are unreferenced objects that may not be deleted yet: too young, or
-	// a stalled commit might still name them.
+	// their rows are still to be folded.
 	Waiting int
 	Left    int // objects that could not be deleted
+	// Raised reports that generations were raised: whoever folds from remembered
+	// ones loads them anew.
+	Raised bool
 }
 
-// SweepOrphans deletes the objects of a table's directory that no snapshot of the
-// newest metadata names and no commit can name any more:
+// SweepOrphans deletes the objects of a table's directory that no snapshot names
+// and none can come to name:
 //
-//   - they are older than SafeAge by the store's clock, and
-//   - a data file starts below its bucket's lake offset: a fold that wrote it
-//     would have to move that offset from where it no longer is;
-//   - a manifest or manifest list is older than the newest metadata version: a
-//     commit that wrote it would have to create a version that exists.
+//   - they were there, unreferenced and older than SafeAge by the store's clock,
+//     before the sweep made a commit of its own that refuses the commits which could
+//     still name them (see refuse), and
+//   - they are unreferenced after that commit, too, and
+//   - a data file starts below its bucket's lake offset: the rows of one that does
+//     not are still to be folded, perhaps by whoever wrote it.
 //
-// INVARIANT(lake-2). Metadata versions are not orphans; see trimVersions.
+// So safety rests on no clock and on nobody's liveness; the age only keeps the
+// sweep from refusing commits that are merely slow. A sweep that finds nothing to
+// delete commits nothing. INVARIANT(lake-7). Metadata versions are not orphans; see
+// trimVersions.
 func (l *Lake) SweepOrphans(ctx context.Context, def TableDef) (SweepResult, error) {
-	op := "sweep orphans of " + def.String()
+	r, err := l.sweep(ctx, def)
+	return r, errs.In("sweep orphans of "+def.String(), err)
+}
+
+func (l *Lake) sweep(ctx context.Context, def TableDef) (r SweepResult, err error) {
 	now, err := l.storeClock(ctx, def)
 	if err != nil {
-		return SweepResult{}, errs.In(op, err)
+		return r, err
 	}
-	r, stuck, err := l.sweep(ctx, def, now)
-	if err == nil && stuck {
-		// Old manifests of a commit that was given up stay sweepable only behind a
-		// newer version: make one, so that a table at rest gets clean, too.
-		err = l.touch(ctx, def)
+	// Listed before the metadata is read: what is committed meanwhile is then seen.
+	listed, err := l.listOrphanable(ctx, def)
+	if err != nil {
+		return r, err
 	}
-	return r, errs.In(op, err)
+	found, waiting, err := l.orphansAmong(ctx, def, listed, now)
+	r.Waiting = waiting
+	if err != nil || len(found) == 0 {
+		return r, err
+	}
+	if doubtful := l.doubtful(found); len(doubtful) > 0 {
+		if r.Raised, err = l.refuse(ctx, def, doubtful); err != nil {
+			return r, err
+		}
+		if found, _, err = l.orphansAmong(ctx, def, found, now); err != nil {
+			return r, err
+		}
+	}
+	for _, o := range found {
+		if err := l.store.Delete(ctx, o.key); err != nil {
+			l.opts.Logger.Info("orphan lake file left", "key", o.key, "error", err)
+			l.refused.put(o.key, struct{}{}, 1)
+			r.Left++
+			continue
+		}
+		l.refused.remove(o.key)
+		r.Deleted++
+		r.Bytes += o.size
+	}
+	return r, nil
+}
+
+// orphan is an object that a sweep looks at.
+type orphan struct {
+	key  string
+	size int64
+	at   time.Time
 }
 
 // storeClock returns the time by the store's clock.
@@ -56,65 +96,85 @@ func (l *Lake) storeClock(ctx context.Context, def TableDef) (time.Time, error) 
 	return info.ModTime, err
 }
 
-func (l *Lake) sweep(ctx context.Context, def TableDef, now time.Time) (r SweepResult, stuck bool, err error) {
-	type object struct {
-		key  string
-		size int64
-		at   time.Time
-	}
-	// Listed before the metadata is read: what is committed meanwhile is then seen.
-	var old []object
+// listOrphanable lists what may be an orphan: all but metadata versions and the hint.
+func (l *Lake) listOrphanable(ctx context.Context, def TableDef) ([]orphan, error) {
+	var out []orphan
 	for info, err := range l.store.List(ctx, def.Prefix+"/", "") {
 		if err != nil {
-			return r, false, err
+			return nil, err
 		}
 		if _, version := parseVersionKey(info.Key); version || info.Key == def.hintKey() {
 			continue
 		}
-		old = append(old, object{info.Key, info.Size, info.ModTime})
+		out = append(out, orphan{info.Key, info.Size, info.ModTime})
 	}
+	return out, nil
+}
+
+// orphansAmong returns those that the newest version does not name and that need
+// not wait, and how many of the unnamed must.
+func (l *Lake) orphansAmong(ctx context.Context, def TableDef, listed []orphan, now time.Time) (found []orphan, waiting int, err error) {
 	v, err := l.newest(ctx, def, verifyAged)
 	if err != nil {
-		return r, false, err
+		return nil, 0, err
 	}
 	state, err := lakeStateOf(v.meta, v.meta.CurrentSnapshot())
 	if err != nil {
-		return r, false, err
-	}
-	head, err := l.store.Head(ctx, v.key)
-	if err != nil {
-		return r, false, err
+		return nil, 0, err
 	}
 	referenced, err := l.referenced(ctx, v)
 	if err != nil {
-		return r, false, err
+		return nil, 0, err
 	}
-	for _, o := range old {
+	for _, o := range listed {
 		if referenced[o.key] {
 			continue
 		}
-		if age := now.Sub(o.at); age < l.opts.SafeAge {
-			r.Waiting++
+		name, data := parseDataKey(o.key)
+		if now.Sub(o.at) < l.opts.SafeAge || data && name.base >= state.offsets[name.bucket] {
+			waiting++
 			continue
 		}
-		if strings.HasPrefix(o.key, def.metadataPrefix()) && !o.at.Before(head.ModTime) {
-			r.Waiting++
-			stuck = true
-			continue
-		}
-		if name, ok := parseDataKey(o.key); ok && name.base >= state.offsets[name.bucket] {
-			r.Waiting++
-			continue
-		}
-		if err := l.store.Delete(ctx, o.key); err != nil {
-			l.opts.Logger.Info("orphan lake file left", "key", o.key, "error", err)
-			r.Left++
-			continue
-		}
-		r.Deleted++
-		r.Bytes += o.size
+		found = append(found, o)
 	}
-	return r, stuck, nil
+	return found, waiting, nil
+}
+
+// doubtful returns the orphans that a commit might still name: all but those that an
+// earlier sweep of this process proved dead and could not delete. Without that, an
+// object that cannot be deleted would cost a commit at each sweep.
+func (l *Lake) doubtful(found []orphan) (out []orphan) {
+	for _, o := range found {
+		if _, known := l.refused.get(o.key); !known {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// refuse makes a commit after which no commit can succeed that was prepared before
+// it and names one of the orphans. A manifest belongs to one attempt at one version
+// number: any newer version refuses that. A data file is carried from attempt to
+// attempt, by a fold or a compaction that needs each of its buckets at the generation
+// from which it began: raising that of the file's bucket refuses both. It reports
+// whether generations were raised.
+func (l *Lake) refuse(ctx context.Context, def TableDef, orphans []orphan) (raised bool, err error) {
+	buckets := map[int32]bool{}
+	for _, o := range orphans {
+		if name, ok := parseDataKey(o.key); ok {
+			buckets[name.bucket] = true
+		}
+	}
+	if len(buckets) == 0 {
+		_, err := l.commitMetadata(ctx, &def, func(*table.MetadataBuilder, table.Metadata) (bool, error) { return true, nil })
+		return false, err
+	}
+	snap, err := l.Load(ctx, def)
+	if err != nil {
+		return false, err
+	}
+	_, err = l.commit(ctx, &def, change{id: l.opts.NewID(), operation: table.OpReplace, moves: standing(snap, buckets)})
+	return err == nil || errs.Is(err, errs.Unknown), err
 }
 
 // referenced returns the keys that a metadata version's snapshots name.
@@ -152,12 +212,6 @@ func (l *Lake) referenced(ctx context.Context, v *version) (map[string]bool, err
 		add(s.StatisticsPath)
 	}
 	return out, nil
-}
-
-// touch commits a metadata version that changes nothing.
-func (l *Lake) touch(ctx context.Context, def TableDef) error {
-	_, err := l.commitMetadata(ctx, &def, func(*table.MetadataBuilder, table.Metadata) (bool, error) { return true, nil })
-	return err
 }
 
 // RemoveTable deletes the directory of a table that was dropped, and returns how

@@ -62,7 +62,7 @@ func (l *Lake) Retain(ctx context.Context, def TableDef, buckets []int32, before
 		}
 	}
 	r := RetainResult{Earliest: map[int32]int64{}}
-	c := change{id: l.opts.NewID(), operation: table.OpDelete, begun: l.opts.Now(), remove: map[string]bool{}}
+	c := change{id: l.opts.NewID(), operation: table.OpDelete, remove: map[string]bool{}}
 	touched := map[int32]bool{}
 	for bucket, of := range byBucket {
 		dropped, cut, err := l.expiredPrefix(ctx, of, before.UnixMicro(), snap.Offset(bucket))
