@@ -23,7 +23,7 @@ type Producer struct {
 	ID            string
 	FirstSequence int64
 	AckedBelow    int64 // everything below is done; default FirstSequence
-	Idempotency   bool  // ID is an Idempotency-Key
+	Idempotency   bool  // ID is an Idempotency-Key, FirstSequence the request's fingerprint
 }
 
 // AppendRequest is rows for one log table. Chunks hold rows of the table's
@@ -63,6 +63,7 @@ type share struct {
 	base     int64
 	applied  int64
 	skipped  int64
+	recalled int64 // rows at base that an earlier request with the same key wrote
 }
 
 const backpressureWait = 5 * time.Second // longest wait for room before a writer is told to slow down
@@ -99,7 +100,12 @@ func (n *incarnation) begin(ctx context.Context, req AppendRequest) (*pendingApp
 	if err != nil {
 		return nil, err
 	}
-	if err := n.hand(ctx, req, shares); err != nil {
+	claimed, err := t.claimKey(req.Producer, req.BodyRows)
+	if err == nil {
+		err = n.hand(ctx, req, shares)
+		claimed()
+	}
+	if err != nil {
 		release()
 		return nil, err
 	}
@@ -168,6 +174,7 @@ func (n *incarnation) hand(ctx context.Context, req AppendRequest, shares []*sha
 			entries = append(entries, s.prepare(req))
 		} else {
 			s.ticket, s.base = s.bucket.tail, s.bucket.next
+			s.notePlace(req.Producer)
 		}
 	}
 	if len(entries) == 0 {
@@ -186,6 +193,7 @@ func (n *incarnation) hand(ctx context.Context, req AppendRequest, shares []*sha
 		for _, d := range s.entry.Producers {
 			s.bucket.admitted.Record(d, now)
 		}
+		s.notePlace(req.Producer)
 	}
 	return nil
 }
@@ -206,11 +214,6 @@ func (s *share) admit(p *Producer, bodyRows int64) error {
 	s.applied = s.rows.NumRows()
 	if p == nil {
 		return nil
-	}
-	if st, ok := s.bucket.admitted.Get(p.ID, true); ok && p.Idempotency {
-		if known := st.Contiguous(); known != bodyRows {
-			return errs.New(errs.Invalid, "Idempotency-Key %q came with a request of %d rows before, now with %d: a key belongs to one request", p.ID, known, bodyRows)
-		}
 	}
 	fresh, err := s.bucket.admitted.Admit(p.delta(bodyRows))
 	if err != nil {
@@ -288,7 +291,8 @@ func (p *pendingAppend) await(ctx context.Context) (AppendResult, error) {
 	for _, s := range p.shares {
 		res.Rows += s.applied
 		res.Skipped += s.skipped
-		res.Buckets = append(res.Buckets, BucketResult{Bucket: s.bucket.id.Bucket, BaseOffset: s.base, Count: s.applied, EndOffset: s.base + s.applied})
+		count := s.applied + s.recalled
+		res.Buckets = append(res.Buckets, BucketResult{Bucket: s.bucket.id.Bucket, BaseOffset: s.base, Count: count, EndOffset: s.base + count})
 	}
 	res.Duplicate = p.req.Producer != nil && p.req.Producer.Idempotency && res.Rows == 0 && res.Skipped > 0
 	p.metrics.appended(res, time.Since(p.begun))

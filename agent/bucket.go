@@ -52,6 +52,7 @@ type bucket struct {
 	// admitted includes what is in flight; durable does not (INVARIANT(agent-3)).
 	admitted *producers.Set
 	durable  *producers.Set
+	places   keyPlaces // of requests under an Idempotency-Key
 }
 
 func newBucket(id wal.BucketID, slot int) *bucket {

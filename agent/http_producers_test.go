@@ -1,12 +1,17 @@
 package agent
 
 import (
+	"bytes"
+	"compress/gzip"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/firn-data/firn/internal/objstore"
 )
@@ -56,9 +61,8 @@ func TestARequestRepeatedWithItsIdempotencyKeyIsAppliedOnce(t *testing.T) {
 		if again["rows"] != 0.0 || again["skipped"] != 50.0 || again["duplicate"] != true {
 			t.Fatalf("%v", again)
 		}
-		status, body := h.do("POST", tableURL+table+"/rows", rowsBody(0, 60), "Idempotency-Key", "a")
-		if status != http.StatusBadRequest || !strings.Contains(body, "Idempotency-Key") {
-			t.Fatalf("another request under the same key: %d %s", status, body)
+		if !reflect.DeepEqual(first["buckets"], again["buckets"]) {
+			t.Fatalf("the repetition says that the rows are at %v, the first answer %v", again["buckets"], first["buckets"])
 		}
 		h.must("POST", tableURL+table+"/rows", rowsBody(50, 60), "Idempotency-Key", "b")
 	}
@@ -70,10 +74,87 @@ func TestARequestRepeatedWithItsIdempotencyKeyIsAppliedOnce(t *testing.T) {
 			t.Fatalf("after a restart: %v", again)
 		}
 		h.wantOnce(table, 60)
+		h.wantError("POST", tableURL+table+"/rows", rowsBody(60, 110), "409 already_exists", "Idempotency-Key", "a")
 	}
 	for _, header := range [][]string{{"Idempotency-Key", strings.Repeat("x", 300)}} {
 		if status, body := h.do("POST", tableURL+"k/rows", rowsBody(0, 1), header...); status != http.StatusBadRequest {
 			t.Errorf("%d %s", status, body)
+		}
+	}
+}
+
+func TestAKeyBelongsToOneRequestAndToOneTable(t *testing.T) {
+	h := start(t, objstore.NewMem())
+	h.keyed("k")
+	h.keyed("other")
+	one := `{"id":1}` + "\n"
+	h.must("POST", tableURL+"k/rows", one, "Idempotency-Key", "a")
+	for _, c := range [][]string{
+		{"", `{"id":2}` + "\n"}, // as many rows, and most likely in another bucket
+		{"", `{"id":3}` + "\n"},
+		{"", `{"id":1,"name":"x"}` + "\n"},
+		{"", one + `{"id":2}` + "\n"},
+		{"", one + "\n"}, // the same rows in other bytes: not told from another request
+		{"?on_error=skip", one},
+		{"?unknown=ignore", one},
+		{"", `{"id":1}`, "Content-Type", "application/json"},
+	} {
+		h.wantError("POST", tableURL+"k/rows"+c[0], c[1], "409 already_exists", append(c[2:], "Idempotency-Key", "a")...)
+	}
+	// How the bytes travel does not count, nor does a parameter that says what is so anyway.
+	for _, c := range [][]string{{"?on_error=reject&op=append&stream=false", one}, {"", zipped(t, one, 1), "Content-Encoding", "gzip"}, {"", zipped(t, one, 9), "Content-Encoding", "gzip"}} {
+		if again := h.must("POST", tableURL+"k/rows"+c[0], c[1], append(c[2:], "Idempotency-Key", "a")...); again["duplicate"] != true {
+			t.Errorf("%v", again)
+		}
+	}
+	if a := h.must("POST", tableURL+"other/rows", `{"id":2}`, "Idempotency-Key", "a"); a["rows"] != 1.0 {
+		t.Errorf("the same key on another table: %v", a)
+	}
+	// What was refused leaves the key free.
+	h.wantError("POST", tableURL+"k/rows", `{"id":"x"}`, "400 invalid_argument", "Idempotency-Key", "b")
+	if a := h.must("POST", tableURL+"k/rows", `{"id":4}`, "Idempotency-Key", "b"); a["rows"] != 1.0 {
+		t.Errorf("%v", a)
+	}
+	if n := h.count("k", ""); n != 2 {
+		t.Errorf("%d rows", n)
+	}
+}
+
+func zipped(t testing.TB, body string, level int) string {
+	t.Helper()
+	var b bytes.Buffer
+	w, err := gzip.NewWriterLevel(&b, level)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Comment = fmt.Sprint(level)
+	_, _ = w.Write([]byte(body))
+	_ = w.Close()
+	return b.String()
+}
+
+func TestOfDifferentRequestsAtOnceUnderOneKeyOneIsApplied(t *testing.T) {
+	h := start(t, objstore.NewMem())
+	h.keyed("k")
+	for round := range 20 {
+		var applied atomic.Int32
+		var wg sync.WaitGroup
+		for i := range 8 {
+			wg.Add(1)
+			go func() {
+				defer wg.Done()
+				status, body := h.do("POST", tableURL+"k/rows", fmt.Sprintf(`{"id":%d}`, 8*round+i), "Idempotency-Key", fmt.Sprint(round))
+				switch {
+				case status == http.StatusOK:
+					applied.Add(1)
+				case status != http.StatusConflict:
+					t.Errorf("%d %s", status, body)
+				}
+			}()
+		}
+		wg.Wait()
+		if n := applied.Load(); n != 1 {
+			t.Fatalf("%d of 8 different requests under one key were applied", n)
 		}
 	}
 }
@@ -207,5 +288,43 @@ func TestAProducerThatNeverAdvancesAckedBelowGetsAClearError(t *testing.T) {
 			t.Fatalf("after %d requests: %d %s", i, status, body)
 		}
 		return
+	}
+}
+
+// The process dies with the answer to a request on its way; the request is repeated at its successor.
+func TestAKeyOutlivesTheProcess(t *testing.T) {
+	for _, after := range []bool{false, true} {
+		store := objstore.NewMem()
+		h := start(t, store)
+		h.keyed("k")
+		h.stop()
+		doomed := newMortal(store, "create", "wal/", 2, after)
+		h, err := tryStart(t, doomed, func(*Config) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.must("POST", tableURL+"k/rows", rowsBody(0, 10), "Idempotency-Key", "answered")
+		h.must("POST", tableURL+"k/rows", rowsBody(10, 11), "Idempotency-Key", "alone")
+		ctx, cancel := untilDeath(20*time.Second, doomed.deadCh)
+		req, _ := http.NewRequestWithContext(ctx, "POST", h.url+tableURL+"k/rows", strings.NewReader(rowsBody(11, 12)))
+		req.Header.Set("Idempotency-Key", "lost")
+		if res, err := http.DefaultClient.Do(req); err == nil {
+			_ = res.Body.Close()
+		}
+		cancel()
+		h.kill()
+
+		h = start(t, store)
+		for key, rows := range map[string][2]int{"answered": {0, 10}, "alone": {10, 11}} {
+			h.wantError("POST", tableURL+"k/rows", rowsBody(20, 20+rows[1]-rows[0]), "409 already_exists", "Idempotency-Key", key)
+			if a := h.must("POST", tableURL+"k/rows", rowsBody(rows[0], rows[1]), "Idempotency-Key", key); a["duplicate"] != true {
+				t.Errorf("%s: %v", key, a)
+			}
+		}
+		if a := h.must("POST", tableURL+"k/rows", rowsBody(11, 12), "Idempotency-Key", "lost"); (a["duplicate"] == true) != after {
+			t.Errorf("the object was written: %v; the repetition: %v", after, a)
+		}
+		h.wantOnce("k", 12)
+		h.stop()
 	}
 }

@@ -318,6 +318,10 @@ func (a *Agent) appendBody(ctx context.Context, w http.ResponseWriter, r *http.R
 		return answer, err
 	}
 	defer budget.release()
+	keyed := req.producer != nil && req.producer.Idempotency
+	if keyed {
+		req.decode.Digest = fingerprint(req.decode)
+	}
 	dec, err := rows.NewDecoder(budget, req.decode)
 	if err != nil {
 		return answer, err
@@ -339,6 +343,9 @@ func (a *Agent) appendBody(ctx context.Context, w http.ResponseWriter, r *http.R
 	}
 	arrived()
 	answer.reject(dec)
+	if keyed {
+		req.producer.FirstSequence = sequenceOf(req.decode.Digest)
+	}
 	n, err := a.owner()
 	if err != nil {
 		return answer, err

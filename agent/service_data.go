@@ -103,9 +103,15 @@ func (a *Agent) beginMessage(ctx context.Context, database, name string, ipc []b
 	if err != nil {
 		return nil, err
 	}
-	dec, err := rows.NewDecoder(bytes.NewReader(ipc), rows.DecodeOptions{
+	decode := rows.DecodeOptions{
 		Schema: def.Current(), Format: rows.ArrowStream, MaxBytes: a.cfg.MaxRequestBytes, MaxDecodedBytes: 2 * a.cfg.MaxRequestBytes,
-	})
+	}
+	if p != nil && p.Idempotency {
+		whole := fingerprint(decode)
+		_, _ = whole.Write(ipc) // a hash takes everything
+		p.FirstSequence = sequenceOf(whole)
+	}
+	dec, err := rows.NewDecoder(bytes.NewReader(ipc), decode)
 	if err != nil {
 		return nil, err
 	}

@@ -26,6 +26,8 @@ type table struct {
 	synced          atomic.Bool  // the lake's offsets were taken over since this incarnation began
 	lastFold        atomic.Int64 // ns of the last fold's end, for min_fold_interval
 
+	keys requestKeys
+
 	snap    atomic.Pointer[cachedSnapshot]
 	readers snapshotPins // of Iceberg snapshots
 

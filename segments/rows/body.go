@@ -3,6 +3,7 @@ package rows
 import (
 	"context"
 	"errors"
+	"hash"
 	"io"
 
 	"github.com/klauspost/compress/gzip"
@@ -22,11 +23,12 @@ type body struct {
 	read  int64
 	err   error
 	zstd  *zstd.Decoder
+	heard hash.Hash
 	open  func() (io.Reader, error) // for gzip, whose constructor reads
 }
 
 func newBody(r io.Reader, o DecodeOptions) (*body, error) {
-	b := &body{r: r, limit: o.MaxBytes}
+	b := &body{r: r, limit: o.MaxBytes, heard: o.Digest}
 	switch o.Compression {
 	case "", "identity":
 	case "gzip", "x-gzip":
@@ -62,6 +64,9 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	n, err := b.r.Read(p)
 	b.read += int64(n)
+	if b.heard != nil {
+		_, _ = b.heard.Write(p[:n]) // a hash takes everything
+	}
 	if b.limit > 0 && b.read > b.limit {
 		b.err = errs.New(errs.TooLarge, "the body is larger than the limit of %d bytes (decompressed); send less at once, or as a stream", b.limit)
 		return 0, b.err

@@ -2,6 +2,7 @@ package rows
 
 import (
 	"fmt"
+	"hash"
 	"io"
 	"runtime"
 	"time"
@@ -57,6 +58,9 @@ type DecodeOptions struct {
 	// fill a chunk; zero is until the chunk is full or the body ends. It is
 	// meant for endless bodies and costs a goroutine that reads ahead.
 	MaxDelay time.Duration
+	// Digest hears every byte of the body, decompressed, once Next has returned
+	// io.EOF: also what follows the last row. Nil: nobody does.
+	Digest hash.Hash
 	// Workers bounds parallel decoding; zero is the number of CPUs, at most 4.
 	Workers int
 }
@@ -302,6 +306,11 @@ func (d *decoder) fetch() {
 	}
 	if !d.opts.SkipBadRows && d.bad.total > 0 && (err == io.EOF || err == nil && d.opts.MaxBytes <= 0) {
 		err = d.bad.err()
+	}
+	if err == io.EOF && d.opts.Digest != nil {
+		if _, rest := io.Copy(io.Discard, d.body); rest != nil {
+			err = rest
+		}
 	}
 	d.err = err
 }

@@ -2,6 +2,7 @@ package rows_test
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -265,4 +266,30 @@ func TestSlowSenderIsNotHeldBackLongerThanMaxDelay(t *testing.T) {
 		require.Len(t, chunks, 3)
 		require.NoError(t, d.Close())
 	})
+}
+
+func TestTheDigestOfABodyIsOfAllItsBytesHoweverTheyArrive(t *testing.T) {
+	s := segtest.Schema("a int")
+	batch := segtest.Batch(segtest.NewRand(9), s, 500, segtest.Options{})
+	for _, f := range allFormats {
+		body := encode(t, s, rows.EncodeOptions{Format: f}, batch)
+		if f == rows.NDJSON || f == rows.JSON {
+			body = append(body, "\n"...) // behind the last row
+		}
+		want := sha256.Sum256(body)
+		for _, o := range []rows.DecodeOptions{{Schema: s, Format: f}, {Schema: s, Format: f, Compression: "gzip"}} {
+			sent := body
+			if o.Compression != "" {
+				sent = gzipped(t, body)
+			}
+			for _, r := range []io.Reader{bytes.NewReader(sent), iotest.OneByteReader(bytes.NewReader(sent)), iotest.HalfReader(bytes.NewReader(sent))} {
+				o.Digest = sha256.New()
+				d, err := rows.NewDecoder(r, o)
+				require.NoError(t, err)
+				_, err = drain(d)
+				require.NoError(t, err, f)
+				require.Equal(t, want[:], o.Digest.Sum(nil), "%s %s", f, o.Compression)
+			}
+		}
+	}
 }
