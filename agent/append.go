@@ -2,19 +2,13 @@ package agent
 
 import (
 	"context"
-	"hash/fnv"
-	"math/rand/v2"
-	"sort"
 	"time"
-
-	"github.com/apache/arrow-go/v18/arrow"
 
 	"github.com/firn-data/firn/internal/errs"
 	"github.com/firn-data/firn/metastore"
 	"github.com/firn-data/firn/segments"
 	"github.com/firn-data/firn/segments/rows"
 	"github.com/firn-data/firn/wal"
-	"github.com/firn-data/firn/wal/producers"
 )
 
 // Producer names an exactly-once source and the sequence range of a request:
@@ -53,19 +47,6 @@ type AppendResult struct {
 	Buckets   []BucketResult
 }
 
-// share is the part of a request that goes to one bucket.
-type share struct {
-	bucket   *bucket
-	rows     arrow.RecordBatch
-	ordinals []int64 // position of each row in the body, ascending
-	entry    wal.Entry
-	ticket   *ticket // the entry's, or the bucket's tail where every row was skipped
-	base     int64
-	applied  int64
-	skipped  int64
-	recalled int64 // rows at base that an earlier request with the same key wrote
-}
-
 const backpressureWait = 5 * time.Second // longest wait for room before a writer is told to slow down
 
 // pendingAppend is a request whose rows have their offsets and are on their way.
@@ -94,7 +75,7 @@ func (n *incarnation) begin(ctx context.Context, req AppendRequest) (*pendingApp
 	}
 	var bytes int64
 	for _, s := range shares {
-		bytes += segments.SizeOf(s.rows)
+		bytes += s.bytes()
 	}
 	release, err := n.reserve(ctx, bytes)
 	if err != nil {
@@ -211,7 +192,7 @@ func (n *incarnation) notOwner(def *metastore.Table, b *bucket) error {
 
 // admit decides which rows of a share are new. The bucket is locked.
 func (s *share) admit(p *Producer, bodyRows int64) error {
-	s.applied = s.rows.NumRows()
+	s.applied = s.rows()
 	if p == nil {
 		return nil
 	}
@@ -222,14 +203,12 @@ func (s *share) admit(p *Producer, bodyRows int64) error {
 	if len(fresh) == 1 && fresh[0].First <= p.FirstSequence && fresh[0].End >= p.FirstSequence+bodyRows {
 		return nil
 	}
-	kept := keepFresh(s.ordinals, p.FirstSequence, fresh)
-	s.skipped = s.applied - int64(len(kept))
-	s.applied = int64(len(kept))
-	if s.applied > 0 && s.skipped > 0 {
-		if s.rows, err = segments.Take(s.rows, kept); err != nil {
-			return err
-		}
+	all := s.applied
+	if err := s.keep(p.FirstSequence, fresh); err != nil {
+		return err
 	}
+	s.applied = s.rows()
+	s.skipped = all - s.applied
 	return nil
 }
 
@@ -238,26 +217,16 @@ func (p *Producer) delta(bodyRows int64) wal.ProducerDelta {
 	return wal.ProducerDelta{ID: p.ID, First: p.FirstSequence, Count: bodyRows, AckedBelow: p.AckedBelow, Idempotency: p.Idempotency}
 }
 
-// keepFresh returns the row numbers whose sequence lies in one of the ranges.
-func keepFresh(ordinals []int64, first int64, fresh []producers.Range) []int32 {
-	var kept []int32
-	for row, o := range ordinals {
-		seq := first + o
-		i := sort.Search(len(fresh), func(i int) bool { return fresh[i].End > seq })
-		if i < len(fresh) && fresh[i].First <= seq {
-			kept = append(kept, int32(row)) //nolint:gosec // a request holds far fewer rows
-		}
-	}
-	return kept
-}
-
 // prepare makes the WAL entry of a share. The bucket is locked.
 func (s *share) prepare(req AppendRequest) wal.Entry {
 	s.base = s.bucket.next
 	s.ticket = newTicket()
 	s.entry = wal.Entry{
-		Bucket: s.bucket.id, Schema: req.Schema, Rows: s.rows, Bytes: segments.SizeOf(s.rows),
+		Bucket: s.bucket.id, Schema: req.Schema, Rows: s.parts[0].rows, Bytes: s.bytes(),
 		BaseOffset: s.base, Done: s.ticket.settle,
+	}
+	for _, p := range s.parts[1:] {
+		s.entry.More = append(s.entry.More, p.rows)
 	}
 	if p := req.Producer; p != nil {
 		s.entry.Producers = []wal.ProducerDelta{p.delta(req.BodyRows)}
@@ -329,77 +298,4 @@ func (p *pendingAppend) settleLater() {
 		}
 	}
 	p.release()
-}
-
-// splitRequest divides a request's rows by bucket, in bucket order.
-func splitRequest(t *table, req AppendRequest) ([]*share, error) {
-	if len(req.Table.BucketKey) == 0 || len(t.buckets) == 1 {
-		return splitKeyless(t, req)
-	}
-	byBucket := map[int32][]arrow.RecordBatch{}
-	ordinals := map[int32][]int64{}
-	for _, c := range req.Chunks {
-		parts, err := segments.SplitByBucket(c.Rows, req.Table.BucketKey, req.Schema, int32(len(t.buckets))) //nolint:gosec // at most 4096 buckets
-		if err != nil {
-			return nil, err
-		}
-		for _, p := range parts {
-			byBucket[p.Bucket] = append(byBucket[p.Bucket], p.Batch)
-			for _, row := range p.Rows {
-				ordinals[p.Bucket] = append(ordinals[p.Bucket], c.Ordinal(int(row)))
-			}
-		}
-	}
-	var shares []*share
-	for b, batches := range byBucket {
-		all, err := segments.Concat(batches)
-		if err != nil {
-			return nil, err
-		}
-		shares = append(shares, &share{bucket: t.buckets[b], rows: all, ordinals: ordinals[b]})
-	}
-	sort.Slice(shares, func(i, j int) bool { return shares[i].bucket.id.Bucket < shares[j].bucket.id.Bucket })
-	return shares, nil
-}
-
-// splitKeyless sends all rows of a request to one bucket: the producer's, or any.
-func splitKeyless(t *table, req AppendRequest) ([]*share, error) {
-	var batches []arrow.RecordBatch
-	var ordinals []int64
-	for _, c := range req.Chunks {
-		if c.Rows.NumRows() == 0 {
-			continue
-		}
-		batches = append(batches, c.Rows)
-		if req.Producer != nil {
-			for row := range int(c.Rows.NumRows()) {
-				ordinals = append(ordinals, c.Ordinal(row))
-			}
-		}
-	}
-	if len(batches) == 0 {
-		return nil, nil
-	}
-	all, err := segments.Concat(batches)
-	if err != nil {
-		return nil, err
-	}
-	b := 0
-	if len(t.buckets) > 1 {
-		b = rand.IntN(len(t.buckets)) //nolint:gosec // spreads load, guards nothing
-		if req.Producer != nil {
-			b = int(producerBucket(req.Producer.ID, len(t.buckets))) //nolint:gosec // below the number of buckets
-		} else if req.Sticky != nil {
-			b = int(*req.Sticky) % len(t.buckets)
-		}
-	}
-	return []*share{{bucket: t.buckets[b], rows: all, ordinals: ordinals}}, nil
-}
-
-// producerBucket is a function of the producer alone, so that a replayed row
-// meets the bucket that knows it. FNV-1a is stable for ever.
-func producerBucket(id string, buckets int) uint64 {
-	h := fnv.New64a()
-	h.Write([]byte(id))
-	return h.Sum64() % uint64(buckets) //nolint:gosec // positive
 }

@@ -86,7 +86,11 @@ func (e *Entry) rows() int64 {
 	if e.Rows == nil {
 		return 0
 	}
-	return e.Rows.NumRows()
+	n := e.Rows.NumRows()
+	for _, rec := range e.More {
+		n += rec.NumRows()
+	}
+	return n
 }
 
 // checkEntry refuses what could never be written.
@@ -211,7 +215,7 @@ func countFields(fields []segments.Field) int {
 
 func (g *group) add(e *Entry) {
 	if n := e.rows(); n > 0 {
-		g.batches = append(g.batches, e.Rows)
+		g.batches = append(append(g.batches, e.Rows), e.More...)
 		g.rows += n
 	}
 	g.bytes += e.Bytes

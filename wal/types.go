@@ -112,7 +112,8 @@ type Entry struct {
 	Bucket     BucketID
 	Schema     *segments.Schema
 	Rows       arrow.RecordBatch
-	Bytes      int64 // what the rows count against limits
+	More       []arrow.RecordBatch // rows behind Rows, of the same schema
+	Bytes      int64               // what the rows count against limits
 	BaseOffset int64
 	Producers  []ProducerDelta
 	// Done hears the outcome once, on the log's completion goroutine, in the

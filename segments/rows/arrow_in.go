@@ -86,8 +86,20 @@ func (b *batchSource) close() { b.rec = nil }
 // arrowMagic starts the IPC file format: padded to eight bytes, a stream follows, then a footer.
 var arrowMagic = []byte("ARROW1")
 
+// arrowInput is a body that Arrow is read from.
+type arrowInput interface {
+	io.Reader
+	Peek(n int) ([]byte, error)
+	Discard(n int) (int, error)
+}
+
 func newArrowSource(d *decoder) (source, error) {
-	in := bufio.NewReaderSize(d.body, 64<<10)
+	var in arrowInput
+	if d.whole != nil {
+		in = d.whole
+	} else {
+		in = bufio.NewReaderSize(d.body, 64<<10)
+	}
 	limit := int64(spoolBytes)
 	if d.opts.MaxBytes > 0 {
 		limit = d.opts.MaxBytes
@@ -138,7 +150,7 @@ func arrowError(err error, alloc *limitedAllocator) error {
 
 // arrowEnd checks what follows the last batch: nothing, or a file's footer. A
 // stream may end without a marker.
-func arrowEnd(in *bufio.Reader, isFile, marked bool) error {
+func arrowEnd(in arrowInput, isFile, marked bool) error {
 	if !isFile {
 		if _, err := in.Peek(1); marked && err == nil {
 			return errs.New(errs.Invalid, "the Arrow body goes on after the end of its stream")

@@ -206,18 +206,26 @@ func TestNullsInRequiredArrowColumnsAreRowErrors(t *testing.T) {
 
 func TestSameTypesArePassedOnWithoutACopy(t *testing.T) {
 	s := segtest.Schema("a long", "s string")
-	rec := segtest.Batch(segtest.NewRand(1), s, 1000, segtest.Options{})
+	rec := segtest.Batch(segtest.NewRand(1), s, 10_000, segtest.Options{})
 	body := encode(t, s, rows.EncodeOptions{Format: rows.ArrowStream}, rec)
-	const runs = 10
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	for range runs {
-		_, _, err := decode(t, body, rows.DecodeOptions{Schema: s, Format: rows.ArrowStream})
-		require.NoError(t, err)
+	o := rows.DecodeOptions{Schema: s, Format: rows.ArrowStream}
+	allocated := func(open func() (rows.Decoder, error)) uint64 {
+		const runs = 10
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for range runs {
+			d, err := open()
+			require.NoError(t, err)
+			_, err = drain(d)
+			require.NoError(t, err)
+		}
+		runtime.ReadMemStats(&after)
+		return (after.TotalAlloc - before.TotalAlloc) / runs
 	}
-	runtime.ReadMemStats(&after)
 	// the message once, and the read buffer
-	require.Less(t, (after.TotalAlloc-before.TotalAlloc)/runs, uint64(len(body)+160<<10))
+	require.Less(t, allocated(func() (rows.Decoder, error) { return rows.NewDecoder(bytes.NewReader(body), o) }), uint64(len(body)+160<<10))
+	// a body that has arrived: neither
+	require.Less(t, allocated(func() (rows.Decoder, error) { return rows.NewBodyDecoder(body, o) }), uint64(len(body)/2))
 }
 
 func TestArrowFileFormatIsReadAsAStream(t *testing.T) {

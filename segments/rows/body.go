@@ -68,7 +68,7 @@ func (b *body) Read(p []byte) (int, error) {
 		_, _ = b.heard.Write(p[:n]) // a hash takes everything
 	}
 	if b.limit > 0 && b.read > b.limit {
-		b.err = errs.New(errs.TooLarge, "the body is larger than the limit of %d bytes (decompressed); send less at once, or as a stream", b.limit)
+		b.err = bodyTooLarge(b.limit)
 		return 0, b.err
 	}
 	if err != nil {

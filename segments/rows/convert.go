@@ -208,11 +208,12 @@ func (c *converter) keepGood(p *part, out []arrow.ArrayData, marks *marks) error
 
 // marks collects the bad rows of a stretch of a batch: one reason for each.
 type marks struct {
-	bad []*RowError
-	n   int
+	rows int
+	bad  []*RowError // of all rows; nil while none is bad
+	n    int
 }
 
-func newMarks(n int) *marks { return &marks{bad: make([]*RowError, n)} }
+func newMarks(rows int) *marks { return &marks{rows: rows} }
 
 func (m *marks) in(column string) place {
 	return place{marks: m, path: column, row: func(i int) int { return i }}
@@ -228,6 +229,9 @@ type place struct {
 // fail marks the row of value i as bad.
 func (p place) fail(i int, why error) {
 	row := p.row(i)
+	if p.marks.bad == nil {
+		p.marks.bad = make([]*RowError, p.marks.rows)
+	}
 	if row >= 0 && p.marks.bad[row] == nil {
 		p.marks.bad[row] = &RowError{Column: p.path, Reason: why.Error()}
 		p.marks.n++

@@ -116,7 +116,10 @@ type Decoder interface {
 
 // NewDecoder returns a decoder of the rows in r. A wrong configuration (unknown
 // column, compression or format) is Invalid or Unsupported; the body is not read.
-func NewDecoder(r io.Reader, o DecodeOptions) (Decoder, error) {
+func NewDecoder(r io.Reader, o DecodeOptions) (Decoder, error) { return newDecoder(r, nil, o) }
+
+// newDecoder takes an Arrow body from whole, when that is given.
+func newDecoder(r io.Reader, whole *arrived, o DecodeOptions) (Decoder, error) {
 	if o.Schema == nil {
 		return nil, errs.New(errs.Internal, "decode rows: no schema")
 	}
@@ -129,7 +132,7 @@ func NewDecoder(r io.Reader, o DecodeOptions) (Decoder, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &decoder{opts: o, schema: selected, arrow: selected.Arrow(), body: body}
+	d := &decoder{opts: o, schema: selected, arrow: selected.Arrow(), body: body, whole: whole}
 	switch o.Format {
 	case NDJSON, JSON, CSV:
 		d.source, err = newText(d)
@@ -238,6 +241,7 @@ type decoder struct {
 	schema  *segments.Schema
 	arrow   *arrow.Schema
 	body    *body
+	whole   *arrived // an Arrow body that has arrived
 	source  source
 	ready   []Chunk
 	rows    int64

@@ -56,7 +56,7 @@ func (m *messageReader) Message() (*ipc.Message, error) {
 	if bodyLen > m.maxBody {
 		return nil, tooLarge("Arrow", m.maxBody)
 	}
-	body, err := readBounded(m.r, bodyLen)
+	body, err := m.bytes(bodyLen)
 	if err != nil {
 		return nil, truncated("Arrow", err)
 	}
@@ -67,6 +67,15 @@ func (m *messageReader) Message() (*ipc.Message, error) {
 	}
 	m.msg = ipc.NewMessage(memory.NewBufferBytes(meta), memory.NewBufferBytes(body))
 	return m.msg, nil
+}
+
+// bytes returns the next n bytes: those of a body in memory as they are, when the
+// numbers in them can be read in place.
+func (m *messageReader) bytes(n int64) ([]byte, error) {
+	if whole, ok := m.r.(*arrived); ok && whole.aligned() {
+		return whole.next(n)
+	}
+	return readBounded(m.r, n)
 }
 
 // metadata reads a message's prefix and metadata; io.EOF ends the stream.
@@ -93,7 +102,7 @@ func (m *messageReader) metadata() ([]byte, error) {
 	if n > maxMetadataBytes {
 		return nil, errs.New(errs.Invalid, "not an Arrow IPC stream: a message claims %d bytes of metadata, over the limit of %d", n, maxMetadataBytes)
 	}
-	meta, err := readBounded(m.r, int64(n))
+	meta, err := m.bytes(int64(n))
 	if err != nil {
 		return nil, truncated("Arrow", err)
 	}

@@ -53,7 +53,33 @@ func decode(t testing.TB, body []byte, o rows.DecodeOptions) ([]rows.Chunk, rows
 	require.NoError(t, err)
 	chunks, err := drain(d)
 	require.NoError(t, d.Close())
+	if o.Format == rows.ArrowStream && o.Compression == "" && o.Digest == nil {
+		sameInMemory(t, body, o, chunks, err)
+	}
 	return chunks, d, err
+}
+
+// sameInMemory requires that a body that has arrived decodes as one that comes in
+// pieces does, also where its numbers cannot be read in place.
+func sameInMemory(t testing.TB, body []byte, o rows.DecodeOptions, want []rows.Chunk, wantErr error) {
+	t.Helper()
+	for shift := range 2 {
+		b := make([]byte, len(body)+8)[shift:]
+		before := bytes.Clone(b[:copy(b, body)])
+		d, err := rows.NewBodyDecoder(b[:len(body)], o)
+		var got []rows.Chunk
+		if err == nil {
+			got, err = drain(d)
+		}
+		require.Equal(t, fmt.Sprint(wantErr), fmt.Sprint(err))
+		require.Len(t, got, len(want))
+		for i, c := range got {
+			require.Empty(t, segtest.Equal(want[i].Rows, c.Rows))
+			require.Equal(t, want[i].Ordinals, c.Ordinals)
+			require.Equal(t, want[i].First, c.First)
+		}
+		require.Equal(t, before, b[:len(body)], "the body was changed")
+	}
 }
 
 // TestEncodedRowsDecodeEqual holds for every type, format, chunk size and order
