@@ -4,7 +4,7 @@
 // It owns the [Store] interface, the rules for conditional creation ([Create]),
 // key validation ([CheckKey]), the in-process store ([NewMem], [SharedMem]), and
 // the wrappers that any store can wear: [WithPrefix] and [Ledger]. Drivers live
-// below it (filestore, s3store, cloudstore) and are chosen by package open, the
+// below it (filestore, s3store, gcsstore, azstore) and are chosen by package open, the
 // only place that imports all of them. storetest is the contract every driver
 // passes; faultstore breaks a store on purpose; probe asks a real store whether
 // it keeps the contract; objcache remembers immutable ranges.

@@ -16,8 +16,9 @@ import (
 
 	"github.com/firn-data/firn/internal/errs"
 	"github.com/firn-data/firn/internal/objstore"
-	"github.com/firn-data/firn/internal/objstore/cloudstore"
+	"github.com/firn-data/firn/internal/objstore/azstore"
 	"github.com/firn-data/firn/internal/objstore/filestore"
+	"github.com/firn-data/firn/internal/objstore/gcsstore"
 	"github.com/firn-data/firn/internal/objstore/s3store"
 )
 
@@ -48,8 +49,10 @@ func Open(ctx context.Context, url string, o Options) (objstore.Store, error) {
 			return nil, err
 		}
 		return opened(s3store.Open(ctx, options))
-	case "gs", "azblob":
-		return opened(cloudstore.Open(ctx, url))
+	case "gs":
+		return opened(gcsstore.Open(ctx, url))
+	case "azblob":
+		return opened(azstore.Open(ctx, url))
 	}
 	return nil, errs.New(errs.Invalid, "the store URL's scheme %q is none of mem, file, s3, gs, azblob", scheme)
 }

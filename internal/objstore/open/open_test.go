@@ -19,6 +19,7 @@ func TestURLChoosesTheDriver(t *testing.T) {
 		"mem://open-test":  "mem://open-test",
 		"file://" + folder: "file://" + folder,
 		"s3://b/p?region=eu-west-1&endpoint=http://127.0.0.1:1": "s3://b/p",
+		"gs://b/p?anonymous=true":                               "gs://b/p",
 	} {
 		s, err := open.Open(t.Context(), url, o)
 		if err != nil {

@@ -1,4 +1,4 @@
-package cloudstore
+package azstore
 
 import (
 	"context"
@@ -8,10 +8,8 @@ import (
 	"net"
 	"testing"
 
-	"cloud.google.com/go/storage"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"gocloud.dev/blob/memblob"
-	"google.golang.org/api/googleapi"
 
 	"github.com/firn-data/firn/internal/errs"
 	"github.com/firn-data/firn/internal/objstore"
@@ -37,15 +35,11 @@ func TestErrorsAreClassifiedByTheirStatus(t *testing.T) {
 		err         error
 		read, write errs.Class
 	}{
-		// gocloud calls a GCS 403 and an unknown Azure host "not found".
-		{&googleapi.Error{Code: 403}, errs.PermissionDenied, errs.PermissionDenied},
-		{&googleapi.Error{Code: 401}, errs.Unauthenticated, errs.Unauthenticated},
-		{&googleapi.Error{Code: 404}, errs.NotFound, errs.NotFound},
-		{&googleapi.Error{Code: 409}, errs.Unavailable, errs.Unknown},
-		{&googleapi.Error{Code: 429}, errs.Unavailable, errs.Unavailable},
-		{&googleapi.Error{Code: 503}, errs.Unavailable, errs.Unknown},
-		{storage.ErrObjectNotExist, errs.Unavailable, errs.Unknown}, // only through gocloud is it NotFound
-		{storage.ErrBucketNotExist, errs.Invalid, errs.Invalid},
+		// gocloud calls an unknown host "not found".
+		{&azcore.ResponseError{StatusCode: 401}, errs.Unauthenticated, errs.Unauthenticated},
+		{&azcore.ResponseError{StatusCode: 409}, errs.Unavailable, errs.Unknown},
+		{&azcore.ResponseError{StatusCode: 429}, errs.Unavailable, errs.Unavailable},
+		{&azcore.ResponseError{StatusCode: 503}, errs.Unavailable, errs.Unknown},
 		{&azcore.ResponseError{StatusCode: 404, ErrorCode: "ContainerNotFound"}, errs.Invalid, errs.Invalid},
 		{&azcore.ResponseError{StatusCode: 404, ErrorCode: "BlobNotFound"}, errs.NotFound, errs.NotFound},
 		{&azcore.ResponseError{StatusCode: 403, ErrorCode: "AuthenticationFailed"}, errs.Unauthenticated, errs.Unauthenticated},
@@ -68,7 +62,7 @@ func TestErrorsAreClassifiedByTheirStatus(t *testing.T) {
 }
 
 func TestBadURLsAreInvalid(t *testing.T) {
-	for _, raw := range []string{"gs://", "s3://bucket", "gs://user:pass@bucket", "azblob:///x", "gs://b#f"} {
+	for _, raw := range []string{"azblob://", "gs://bucket", "azblob://user:pass@container", "azblob:///x", "azblob://b#f"} {
 		if _, err := Open(t.Context(), raw); !errs.Is(err, errs.Invalid) {
 			t.Errorf("%s: %v", raw, err)
 		}

@@ -1,4 +1,4 @@
-package cloudstore
+package azstore
 
 import (
 	"context"
@@ -7,12 +7,11 @@ import (
 	"net"
 	"net/http"
 
-	"cloud.google.com/go/storage"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"gocloud.dev/gcerrors"
-	"google.golang.org/api/googleapi"
 
 	"github.com/firn-data/firn/internal/errs"
+	"github.com/firn-data/firn/internal/objstore"
 )
 
 // isTaken reports whether a conditional put was refused because of its condition.
@@ -40,8 +39,8 @@ func classify(ctx context.Context, op string, err error, write bool) error {
 		e.Class = errs.Unknown
 	case ctx.Err() != nil:
 		e.Class = errs.Canceled
-	case errors.Is(err, storage.ErrBucketNotExist), code == "ContainerNotFound":
-		e.Class, e.Msg = errs.Invalid, "the bucket does not exist; create it or correct the store's URL"
+	case code == "ContainerNotFound":
+		e.Class, e.Msg = errs.Invalid, "the container does not exist; create it or correct the store's URL"
 	case errors.As(err, &dns), errors.As(err, &dial) && dial.Op == "dial":
 		e.Class, e.Msg = errs.Unavailable, "the store cannot be reached; check its name and the network"
 	case status != 0:
@@ -56,35 +55,18 @@ func classify(ctx context.Context, op string, err error, write bool) error {
 
 // statusOf returns the HTTP status and error code below gocloud's error.
 func statusOf(err error) (status int, code string) {
-	var google *googleapi.Error
 	var azure *azcore.ResponseError
-	switch {
-	case errors.As(err, &azure):
+	if errors.As(err, &azure) {
 		return azure.StatusCode, azure.ErrorCode
-	case errors.As(err, &google):
-		return google.Code, ""
 	}
 	return 0, ""
 }
 
 func statusClass(status int, code string, lost errs.Class) (errs.Class, string) {
-	switch {
-	case code == "AuthenticationFailed" || status == http.StatusUnauthorized:
-		return errs.Unauthenticated, "the store does not accept the credentials"
-	case status == http.StatusForbidden:
-		return errs.PermissionDenied, "the credentials lack a right; Firn needs to get, put, list and delete objects"
-	case status == http.StatusNotFound:
-		return errs.NotFound, ""
-	case status == http.StatusRequestEntityTooLarge:
-		return errs.TooLarge, ""
-	case status == http.StatusConflict || status == http.StatusRequestTimeout || status >= 500:
-		return lost, ""
-	case status == http.StatusTooManyRequests:
-		return errs.Unavailable, "the store asks to slow down"
-	case status == http.StatusBadRequest:
-		return errs.Invalid, ""
+	if code == "AuthenticationFailed" { // a 403
+		status = http.StatusUnauthorized
 	}
-	return errs.Unavailable, ""
+	return objstore.StatusClass(status, lost)
 }
 
 func codeClass(code gcerrors.ErrorCode, lost errs.Class) errs.Class {

@@ -1,4 +1,4 @@
-package cloudstore
+package azstore
 
 import (
 	"context"
@@ -9,10 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"cloud.google.com/go/storage"
 	"gocloud.dev/blob"
 	_ "gocloud.dev/blob/azureblob" // azblob://
-	_ "gocloud.dev/blob/gcsblob"   // gs://
 
 	"github.com/firn-data/firn/internal/errs"
 	"github.com/firn-data/firn/internal/objstore"
@@ -23,7 +21,7 @@ const (
 	minRate        = 1 << 20          // bytes per second that a slow call must reach
 )
 
-// Store is a bucket's prefix. Make one with Open or Wrap.
+// Store is a container's prefix. Make one with Open or Wrap.
 type Store struct {
 	bucket *blob.Bucket
 	url    string
@@ -32,18 +30,18 @@ type Store struct {
 
 var _ objstore.Store = (*Store)(nil)
 
-// Open opens gs://bucket/prefix or azblob://container/prefix with the
-// provider's usual credentials. Parameters are passed on to gocloud.dev.
+// Open opens azblob://container/prefix with Azure's usual credentials.
+// Parameters are passed on to gocloud.dev.
 func Open(ctx context.Context, raw string) (*Store, error) {
 	u, err := url.Parse(raw)
-	if err != nil || (u.Scheme != "gs" && u.Scheme != "azblob") || u.Host == "" || u.User != nil || u.Fragment != "" {
-		return nil, errs.New(errs.Invalid, "the store URL is not of the form gs://bucket/prefix or azblob://container/prefix")
+	if err != nil || u.Scheme != "azblob" || u.Host == "" || u.User != nil || u.Fragment != "" {
+		return nil, errs.New(errs.Invalid, "the store URL is not of the form azblob://container/prefix")
 	}
 	prefix := strings.Trim(u.Path, "/")
 	bare := url.URL{Scheme: u.Scheme, Host: u.Host, RawQuery: u.RawQuery}
 	bucket, err := blob.OpenBucket(ctx, bare.String())
 	if err != nil {
-		return nil, &errs.Error{Class: errs.Unauthenticated, Op: "open " + u.Scheme + "://" + u.Host, Cause: err, Msg: openHint[u.Scheme]}
+		return nil, &errs.Error{Class: errs.Unauthenticated, Op: "open " + u.Scheme + "://" + u.Host, Cause: err, Msg: openHint}
 	}
 	s, err := Wrap(bucket, u.Scheme+"://"+u.Host, prefix)
 	if err != nil {
@@ -53,10 +51,7 @@ func Open(ctx context.Context, raw string) (*Store, error) {
 	return s, nil
 }
 
-var openHint = map[string]string{
-	"gs":     "check the parameters and the credentials (gcloud auth application-default login, or GOOGLE_APPLICATION_CREDENTIALS)",
-	"azblob": "check the parameters and the credentials (AZURE_STORAGE_ACCOUNT with AZURE_STORAGE_KEY, a SAS token, or a managed identity)",
-}
+const openHint = "check the parameters and the credentials (AZURE_STORAGE_ACCOUNT with AZURE_STORAGE_KEY, a SAS token, or a managed identity)"
 
 // Wrap makes a store of an open bucket, which it takes over. url names the
 // bucket without the prefix.
@@ -213,7 +208,7 @@ func (s *Store) List(ctx context.Context, prefix, startAfter string) iter.Seq2[o
 			yield(objstore.Info{}, errs.Wrap(errs.Canceled, "list "+prefix, err))
 			return
 		}
-		objects := s.bucket.List(&blob.ListOptions{Prefix: s.prefix + prefix, BeforeList: s.startAt(startAfter)})
+		objects := s.bucket.List(&blob.ListOptions{Prefix: s.prefix + prefix})
 		for {
 			o, err := objects.Next(ctx)
 			if errors.Is(err, io.EOF) {
@@ -231,20 +226,6 @@ func (s *Store) List(ctx context.Context, prefix, startAfter string) iter.Seq2[o
 				return
 			}
 		}
-	}
-}
-
-// startAt lets GCS skip what comes before; other providers do not know how.
-func (s *Store) startAt(startAfter string) func(func(any) bool) error {
-	if startAfter == "" {
-		return nil
-	}
-	return func(as func(any) bool) error {
-		var query *storage.Query
-		if as(&query) {
-			query.StartOffset = s.prefix + startAfter
-		}
-		return nil
 	}
 }
 
