@@ -156,7 +156,6 @@ func (a *Agent) handleChanges(w http.ResponseWriter, r *http.Request) {
 		writeHead(w, contentTypeOf(format, sse), err)
 		return
 	}
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
 	out := &changeWriter{w: w, out: bufio.NewWriterSize(w, 64<<10), stream: stream, format: format, sse: sse, longs: longs, follow: req.Follow}
 	if p.q.Has("limit") && req.Limit == 0 {
 		stream.Batches = func(func(ChangeBatch, error) bool) {}

@@ -24,16 +24,22 @@ type harness struct {
 // start opens an agent on a free port of the loopback interface.
 func start(t testing.TB, store objstore.Store, change ...func(*Config)) *harness {
 	t.Helper()
+	logs := io.Discard
+	if testing.Verbose() {
+		logs = t.Output()
+	}
+	return startLogging(t, store, logs, change...)
+}
+
+// startLogging is start with a place for the log.
+func startLogging(t testing.TB, store objstore.Store, logs io.Writer, change ...func(*Config)) *harness {
+	t.Helper()
 	cfg := DefaultConfig()
 	cfg.Store, cfg.Listen, cfg.AgentID = store.URL(), "127.0.0.1:0", "test"
 	cfg.FlushAge = time.Millisecond
 	cfg.MemoryLimitBytes = -1
 	for _, f := range change {
 		f(&cfg)
-	}
-	logs := io.Discard
-	if testing.Verbose() {
-		logs = t.Output()
 	}
 	a, err := New(cfg, store, slog.New(slog.NewTextHandler(logs, nil)))
 	if err != nil {

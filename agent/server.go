@@ -70,7 +70,7 @@ func (a *Agent) handler() http.Handler {
 	mux.HandleFunc("GET /readyz", a.handleHealth)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(a.metrics.registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("/", a.handleUnknown)
-	return patient(a.observed(a.authenticated(strictRoutes(mux))))
+	return unstalled(patient(a.observed(a.authenticated(strictRoutes(mux)))), a.cfg.StallTimeout, a.logger)
 }
 
 // handleLookup refuses lookups, which need a primary key.
