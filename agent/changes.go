@@ -348,7 +348,7 @@ func (r *streamReader) fromLive(ctx context.Context, rng bucketRange, deliver fu
 	for len(rng.segs) > 0 && rng.segs[len(rng.segs)-1].ref.BaseOffset >= rng.to {
 		rng.segs = rng.segs[:len(rng.segs)-1]
 	}
-	for got, err := range r.n.prefetch(ctx, r.def, rng, r.proj) {
+	for got, err := range r.n.prefetch(ctx, r.def, rng.reads(), r.proj) {
 		if err != nil {
 			return deliver(ChangeBatch{}, err)
 		}

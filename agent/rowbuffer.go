@@ -57,12 +57,22 @@ func (r *rowBuffer) put(key segmentKey, batches []arrow.RecordBatch, bytes int64
 	}
 }
 
-func (r *rowBuffer) get(key segmentKey) (arrow.RecordBatch, bool) {
+// get returns a segment's rows with the columns at some positions; nil wants all.
+// Only what is wanted is copied when batches are joined, and only whole rows are kept joined.
+func (r *rowBuffer) get(key segmentKey, columns []int) (arrow.RecordBatch, bool) {
 	r.mu.Lock()
 	b, ok := r.rows[key]
 	r.mu.Unlock()
 	if !ok || len(b.batches) == 0 {
 		return nil, false
+	}
+	if columns != nil {
+		parts := make([]arrow.RecordBatch, len(b.batches))
+		for i, rec := range b.batches {
+			parts[i] = pick(rec, columns)
+		}
+		joined, err := segments.Concat(parts)
+		return joined, err == nil
 	}
 	if len(b.batches) == 1 {
 		return b.batches[0], true
@@ -78,6 +88,15 @@ func (r *rowBuffer) get(key segmentKey) (arrow.RecordBatch, bool) {
 	}
 	r.mu.Unlock()
 	return joined, true
+}
+
+// pick returns the columns of a batch at some positions.
+func pick(rec arrow.RecordBatch, columns []int) arrow.RecordBatch {
+	fields, arrays := make([]arrow.Field, len(columns)), make([]arrow.Array, len(columns))
+	for i, at := range columns {
+		fields[i], arrays[i] = rec.Schema().Field(at), rec.Column(at)
+	}
+	return array.NewRecordBatch(arrow.NewSchema(fields, nil), arrays, rec.NumRows())
 }
 
 // drop forgets segments that are not live any more.

@@ -81,13 +81,9 @@ func (n *incarnation) Scan(ctx context.Context, def *metastore.Table, req ScanRe
 				return
 			}
 		}
-		for _, r := range p.buckets {
-			if !n.liveBatches(ctx, def, r, proj, yield) {
-				return
-			}
-		}
+		n.liveBatches(ctx, def, p.liveReads(), proj, yield)
 	}
-	return limited(&RowStream{Schema: proj.out, Batches: batches, unpin: sync.OnceFunc(p.close)}, req.Limit), nil
+	return limited(&RowStream{Schema: proj.out, Batches: coalesced(batches, req.Limit), unpin: sync.OnceFunc(p.close)}, req.Limit), nil
 }
 
 // lakeSnapshot finds the snapshot that a lake-only read asks for.
@@ -122,12 +118,12 @@ func lakeBatches(ctx context.Context, snap *lakehouse.Snapshot, proj projection)
 	}
 }
 
-// liveBatches yields the live rows of one bucket and reports whether to go on.
-func (n *incarnation) liveBatches(ctx context.Context, def *metastore.Table, r bucketRange, proj projection, yield func(arrow.RecordBatch, error) bool) bool {
-	for rec, err := range n.prefetch(ctx, def, r, proj) {
+// liveBatches yields live rows.
+func (n *incarnation) liveBatches(ctx context.Context, def *metastore.Table, reads []liveRead, proj projection, yield func(arrow.RecordBatch, error) bool) {
+	for rec, err := range n.prefetch(ctx, def, reads, proj) {
 		if err != nil {
 			yield(nil, err)
-			return false
+			return
 		}
 		if rec.rows == nil || rec.rows.NumRows() == 0 {
 			continue
@@ -135,53 +131,10 @@ func (n *incarnation) liveBatches(ctx context.Context, def *metastore.Table, r b
 		out, err := proj.finish(ctx, rec.rows)
 		if err != nil {
 			yield(nil, err)
-			return false
+			return
 		}
 		if out.NumRows() > 0 && !yield(out, nil) {
-			return false
-		}
-	}
-	return true
-}
-
-// segmentRows is one live segment's rows in a read schema; rows is nil when statistics ruled all of them out.
-type segmentRows struct {
-	seg  *liveSegment
-	rows arrow.RecordBatch
-	err  error
-}
-
-const liveReadahead = 4 // segments of one bucket fetched ahead of their reader
-
-// prefetch reads the segments of a range in order, some ahead of the reader.
-func (n *incarnation) prefetch(ctx context.Context, def *metastore.Table, r bucketRange, proj projection) iter.Seq2[segmentRows, error] {
-	return func(yield func(segmentRows, error) bool) {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		slots := make(chan chan segmentRows, liveReadahead)
-		go func() {
-			defer close(slots)
-			for _, s := range r.segs {
-				slot := make(chan segmentRows, 1)
-				select {
-				case slots <- slot:
-				case <-ctx.Done():
-					return
-				}
-				go func() {
-					rec, err := n.readLive(ctx, def, s, proj, r.from, r.to)
-					slot <- segmentRows{s, rec, err}
-				}()
-			}
-		}()
-		for slot := range slots {
-			got := <-slot
-			if !yield(got, got.err) || got.err != nil {
-				return
-			}
-		}
-		if err := ctx.Err(); err != nil {
-			yield(segmentRows{}, errs.Wrap(errs.Canceled, "read live rows", err))
+			return
 		}
 	}
 }

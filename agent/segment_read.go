@@ -99,7 +99,8 @@ func (n *incarnation) readLive(ctx context.Context, def *metastore.Table, s *liv
 	if err != nil {
 		return nil, errs.New(errs.Corrupt, "%s: segment has schema %d, which table %s.%s never had", s.ref.Object.Key(), s.ref.SchemaID, def.Database, def.Name)
 	}
-	rec, ok := n.buffer.get(segmentKey{s.ref.Object, s.ref.Index})
+	some, columns := narrowed(written, p.read)
+	rec, ok := n.buffer.get(segmentKey{s.ref.Object, s.ref.Index}, columns)
 	if !ok {
 		meta, err := n.footerEntry(ctx, s)
 		if err != nil {
@@ -108,38 +109,41 @@ func (n *incarnation) readLive(ctx context.Context, def *metastore.Table, s *liv
 		if p.filter != nil && prunes(p.filter, meta, written, p.read) {
 			return nil, nil
 		}
-		if rec, err = wal.ReadSegment(ctx, n.agent.store, s.ref.Object, meta, written, storedColumns(written, p.read)); err != nil {
+		if rec, err = wal.ReadSegment(ctx, n.agent.store, s.ref.Object, meta, written, fieldIDs(some)); err != nil {
 			return nil, err
 		}
-		written = narrowed(written, p.read)
 	}
 	base := s.ref.BaseOffset
 	if from > base || to < s.end() {
 		rec = rec.NewSlice(max(from-base, 0), min(to, s.end())-base)
 	}
-	return segments.Project(rec, written, p.read)
+	return segments.Project(rec, some, p.read)
 }
 
-// storedColumns returns the ids of the columns of read that the segment holds.
-func storedColumns(written, read *segments.Schema) []int32 {
-	ids := make([]int32, 0, len(read.Fields))
-	for _, f := range written.Fields {
-		if read.IndexOfID(f.ID) >= 0 {
-			ids = append(ids, f.ID)
-		}
-	}
-	return ids
-}
-
-// narrowed is the schema of what ReadSegment returns for storedColumns.
-func narrowed(written, read *segments.Schema) *segments.Schema {
+// narrowed is the part of a segment's schema that a read wants, and the positions
+// of its columns; nil positions when that is all of it.
+func narrowed(written, read *segments.Schema) (*segments.Schema, []int) {
 	s := &segments.Schema{ID: written.ID}
-	for _, f := range written.Fields {
+	columns := make([]int, 0, len(read.Fields))
+	for i, f := range written.Fields {
 		if read.IndexOfID(f.ID) >= 0 {
 			s.Fields = append(s.Fields, f)
+			columns = append(columns, i)
 		}
 	}
-	return s
+	if len(columns) == len(written.Fields) {
+		return written, nil
+	}
+	return s, columns
+}
+
+// fieldIDs returns the ids of a schema's top-level columns.
+func fieldIDs(s *segments.Schema) []int32 {
+	ids := make([]int32, len(s.Fields))
+	for i, f := range s.Fields {
+		ids[i] = f.ID
+	}
+	return ids
 }
 
 // prunes reports whether statistics prove that no row of a segment matches.
