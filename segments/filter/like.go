@@ -2,12 +2,10 @@ package filter
 
 import (
 	"bytes"
-	"strings"
 	"unicode/utf8"
 
 	"vitess.io/vitess/go/vt/sqlparser"
 
-	"github.com/firn-data/firn/internal/errs"
 	"github.com/firn-data/firn/segments"
 )
 
@@ -152,11 +150,11 @@ func (p *parser) like(e *sqlparser.ComparisonExpr) (Node, error) {
 		return nil, err
 	}
 	if col.Type.Kind != segments.String {
-		return nil, errs.New(errs.Invalid, "where: column %q is %s: LIKE is for string columns", col.Name, col.Type)
+		return nil, fault("column %q is %s: LIKE is for string columns", col.Name, col.Type)
 	}
 	pattern, err := p.literal(e.Right, col)
 	if err != nil {
-		return nil, err
+		return nil, p.locate(e.Right, err)
 	}
 	if pattern.form == formNull {
 		return &Const{Unknown}, nil
@@ -165,21 +163,21 @@ func (p *parser) like(e *sqlparser.ComparisonExpr) (Node, error) {
 	if e.Escape != nil {
 		esc, err := p.literal(e.Escape, col)
 		if err != nil {
-			return nil, err
+			return nil, p.locate(e.Escape, err)
 		}
 		if esc.form != formText || utf8.RuneCountInString(esc.text) > 1 {
-			return nil, errs.New(errs.Invalid, "where: ESCAPE takes one character, or '' for none")
+			return nil, p.locate(e.Escape, fault("ESCAPE takes one character, or '' for none"))
 		}
 		escape = 0
 		for _, escape = range esc.text {
 		}
 	}
 	if pattern.form != formText {
-		return nil, errs.New(errs.Invalid, "where: LIKE takes a pattern in single quotes")
+		return nil, p.locate(e.Right, fault("LIKE takes a pattern in single quotes"))
 	}
 	compiled, ok := compilePattern(pattern.text, escape)
 	if !ok {
-		return nil, errs.New(errs.Invalid, "where: the LIKE pattern '%s' ends with its escape character", strings.ToValidUTF8(pattern.text, ""))
+		return nil, p.locate(e.Right, fault("the LIKE pattern '%s' ends with its escape character", pattern.text))
 	}
 	if text, exact := compiled.exact(); exact {
 		op := Eq

@@ -2,7 +2,6 @@ package filter
 
 import (
 	"bytes"
-	"encoding/hex"
 	"math"
 	"math/big"
 	"strconv"
@@ -11,7 +10,6 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/decimal128"
 	"vitess.io/vitess/go/vt/sqlparser"
 
-	"github.com/firn-data/firn/internal/errs"
 	"github.com/firn-data/firn/segments"
 	"github.com/firn-data/firn/segments/rows/literal"
 )
@@ -42,8 +40,6 @@ func (p *parser) literal(e sqlparser.Expr, col *Column) (lit, error) {
 	switch e := e.(type) {
 	case *sqlparser.NullVal:
 		return lit{form: formNull}, nil
-	case sqlparser.BoolVal:
-		return lit{form: formBool, yes: bool(e)}, nil
 	case *sqlparser.Literal:
 		return p.plain(e)
 	case *sqlparser.UnaryExpr:
@@ -69,35 +65,28 @@ func (p *parser) literal(e sqlparser.Expr, col *Column) (lit, error) {
 }
 
 func (p *parser) plain(e *sqlparser.Literal) (lit, error) {
-	forms := map[sqlparser.ValType]form{
-		sqlparser.StrVal: formText, sqlparser.DateVal: formDate, sqlparser.TimeVal: formTime, sqlparser.TimestampVal: formTimestamp,
+	w, ok := p.written(e)
+	if !ok {
+		return lit{}, refuse("the literal is")
 	}
-	if f, ok := forms[e.Type]; ok {
-		n, err := strconv.Atoi(strings.TrimSuffix(e.Val, ";"))
-		if err != nil || n >= len(p.texts) {
-			return lit{}, refuse("joining texts is")
-		}
-		return lit{form: f, text: p.texts[n]}, nil
-	}
+	l := lit{form: w.form, text: w.text, yes: w.form == formBool && w.text == "TRUE"}
 	switch e.Type {
-	case sqlparser.IntVal, sqlparser.DecimalVal, sqlparser.FloatVal:
-		return lit{form: formNumber, text: e.Val}, nil
-	case sqlparser.HexVal:
-		b, err := hex.DecodeString(e.Val)
-		if err != nil {
-			return lit{}, refuse("the literal is")
-		}
-		return lit{form: formHex, text: string(b)}, nil
+	case sqlparser.DateVal:
+		l.form = formDate
+	case sqlparser.TimeVal:
+		l.form = formTime
+	case sqlparser.TimestampVal:
+		l.form = formTimestamp
 	}
-	return lit{}, refuse("the literal is")
+	return l, nil
 }
 
 func mistyped(col *Column, want string) error {
-	return errs.New(errs.Invalid, "where: column %q is %s: compare it with %s", col.Name, col.Type, want)
+	return fault("column %q is %s: compare it with %s", col.Name, col.Type, want)
 }
 
 func badLiteral(col *Column, text string, err error) error {
-	return errs.New(errs.Invalid, "where: column %q is %s: '%s' is %v", col.Name, col.Type, text, err)
+	return fault("column %q is %s: '%s' is %v", col.Name, col.Type, text, err)
 }
 
 // compareValue compares a column with a literal, which takes the column's type.
@@ -276,7 +265,7 @@ func compareFloat(op Op, col *Column, l lit) (Node, error) {
 	switch strings.ToLower(l.text) {
 	case "nan":
 		if op > Ne {
-			return nil, errs.New(errs.Invalid, "where: column %q: NaN is neither less nor greater than a number; use = 'NaN' or <> 'NaN'", col.Name)
+			return nil, fault("column %q: NaN is neither less nor greater than a number; use = 'NaN' or <> 'NaN'", col.Name)
 		}
 		return &IsNaN{Col: col, Not: op == Ne}, nil
 	case "infinity", "+infinity", "inf":
@@ -293,7 +282,7 @@ func compareFloat(op Op, col *Column, l lit) (Node, error) {
 		}
 		f, err := strconv.ParseFloat(l.text, bits)
 		if err != nil {
-			return nil, errs.New(errs.Invalid, "where: column %q is %s: %s is outside its range", col.Name, col.Type, l.text)
+			return nil, fault("column %q is %s: %s is outside its range", col.Name, col.Type, l.text)
 		}
 		v.Float = f
 	}

@@ -30,7 +30,7 @@ func Parse(where string, s *segments.Schema) (*Expr, error) {
 	p := &parser{tokens: t, schema: s, expr: &Expr{text: where}}
 	root, err := p.predicate(tree, 0)
 	if err != nil {
-		return nil, err
+		return nil, p.locate(tree, err)
 	}
 	p.expr.root = normalise(root, false)
 	return p.expr, nil
@@ -70,14 +70,10 @@ func (t *tokens) syntaxError(err error) error {
 	}
 	out := at.Pos - 2 - len(selectPrefix) // Pos counts from 1 and is behind the token
 	if out >= t.out.Len() {
-		return invalidAt(len(t.in), "the predicate ends early; %s", allowed)
+		return t.invalidAt(len(t.in), "the predicate ends early; %s", allowed)
 	}
 	pos := t.position(out)
-	near := t.in[pos:]
-	if len(near) > 20 {
-		near = near[:20]
-	}
-	return invalidAt(pos, "syntax error at %q; %s", strings.ToValidUTF8(near, ""), allowed)
+	return t.invalidAt(pos, "syntax error; %s", allowed)
 }
 
 // parser turns the grammar's tree into ours, giving names and literals their types.
@@ -90,12 +86,12 @@ type parser struct {
 const arithmetic = "arithmetic (a name with a minus needs double quotes) is"
 
 func refuse(what string) error {
-	return errs.New(errs.Invalid, "where: %s not supported; %s", what, allowed)
+	return fault("%s not supported; %s", what, allowed)
 }
 
 func (p *parser) predicate(e sqlparser.Expr, depth int) (Node, error) {
 	if depth > 2*maxDepth {
-		return nil, errs.New(errs.Invalid, "where: nested deeper than %d levels", maxDepth)
+		return nil, fault("nested deeper than %d levels", maxDepth)
 	}
 	switch e := e.(type) {
 	case *sqlparser.AndExpr:
@@ -119,15 +115,19 @@ func (p *parser) predicate(e sqlparser.Expr, depth int) (Node, error) {
 			return nil, err
 		}
 		return &Compare{Op: Eq, Col: col, Value: Value{Kind: segments.Boolean, Int: 1}}, nil
-	case sqlparser.BoolVal:
-		if e {
-			return &Const{True}, nil
-		}
-		return &Const{False}, nil
 	case *sqlparser.NullVal:
 		return &Const{Unknown}, nil
 	case *sqlparser.Literal:
-		return nil, errs.New(errs.Invalid, "where: a literal alone is no predicate; %s", allowed)
+		l, err := p.plain(e)
+		switch {
+		case err != nil:
+			return nil, err
+		case l.form != formBool:
+			return nil, p.locate(e, fault("a literal alone is no predicate; %s", allowed))
+		case l.yes:
+			return &Const{True}, nil
+		}
+		return &Const{False}, nil
 	case *sqlparser.BinaryExpr, *sqlparser.UnaryExpr:
 		return nil, refuse(arithmetic)
 	}
@@ -153,7 +153,7 @@ func (p *parser) chain(e sqlparser.Expr, depth int) ([]Node, error) {
 	for i, arg := range args {
 		var err error
 		if out[i], err = p.predicate(arg, depth+1); err != nil {
-			return nil, err
+			return nil, p.locate(arg, err)
 		}
 	}
 	return out, nil
@@ -196,9 +196,10 @@ func (p *parser) compare(op Op, left, right sqlparser.Expr) (Node, error) {
 	}
 	lit, err := p.literal(right, col)
 	if err != nil {
-		return nil, err
+		return nil, p.locate(right, err)
 	}
-	return p.compareValue(op, col, lit)
+	node, err := p.compareValue(op, col, lit)
+	return node, p.locate(right, err)
 }
 
 func (p *parser) compareColumns(op Op, l, r *sqlparser.ColName) (Node, error) {
@@ -211,8 +212,7 @@ func (p *parser) compareColumns(op Op, l, r *sqlparser.ColName) (Node, error) {
 		return nil, err
 	}
 	if comparisonClass(left.Type) == 0 || comparisonClass(left.Type) != comparisonClass(right.Type) {
-		return nil, errs.New(errs.Invalid, "where: column %q is %s and column %q is %s: they cannot be compared",
-			left.Name, left.Type, right.Name, right.Type)
+		return nil, p.locate(r, fault("column %q is %s and column %q is %s: they cannot be compared", left.Name, left.Type, right.Name, right.Type))
 	}
 	return &CompareColumns{Op: op, Left: left, Right: right}, nil
 }
@@ -287,7 +287,7 @@ func (p *parser) in(e *sqlparser.ComparisonExpr) (Node, error) {
 		return nil, refuse("IN with anything but a list of literals is")
 	}
 	if len(list) > maxValues {
-		return nil, errs.New(errs.Invalid, "where: an IN list has %d values, the limit is %d", len(list), maxValues)
+		return nil, fault("an IN list has %d values, the limit is %d", len(list), maxValues)
 	}
 	col, err := p.scalar(name)
 	if err != nil {
@@ -298,11 +298,11 @@ func (p *parser) in(e *sqlparser.ComparisonExpr) (Node, error) {
 	for _, v := range list {
 		lit, err := p.literal(v, col)
 		if err != nil {
-			return nil, err
+			return nil, p.locate(v, err)
 		}
 		node, err := p.compareValue(Eq, col, lit)
 		if err != nil {
-			return nil, err
+			return nil, p.locate(v, err)
 		}
 		switch node := node.(type) {
 		case *Compare:
@@ -362,7 +362,7 @@ func (p *parser) column(name *sqlparser.ColName) (*Column, error) {
 				}
 			}
 		} else {
-			return nil, invalidAt(part.pos, "column %q is %s and has no field %q", col.Name, field.Type, part.name)
+			return nil, p.invalidAt(part.pos, "column %q is %s and has no field %q", col.Name, field.Type, part.name)
 		}
 		if !found {
 			return nil, p.unknown(part, names)
@@ -388,7 +388,7 @@ func (p *parser) use(id int32) {
 func (p *parser) scalar(name *sqlparser.ColName) (*Column, error) {
 	col, err := p.column(name)
 	if err == nil && col.Type.Kind.Nested() {
-		return nil, errs.New(errs.Invalid, "where: column %q is %s: only IS [NOT] NULL is possible with it", col.Name, col.Type)
+		return nil, p.locate(name, fault("column %q is %s: only IS [NOT] NULL is possible with it", col.Name, col.Type))
 	}
 	return col, err
 }
@@ -396,7 +396,7 @@ func (p *parser) scalar(name *sqlparser.ColName) (*Column, error) {
 func (p *parser) boolean(name *sqlparser.ColName) (*Column, error) {
 	col, err := p.column(name)
 	if err == nil && col.Type.Kind != segments.Boolean {
-		return nil, errs.New(errs.Invalid, "where: column %q is %s, not boolean: compare it with something", col.Name, col.Type)
+		return nil, p.locate(name, fault("column %q is %s, not boolean: compare it with something", col.Name, col.Type))
 	}
 	return col, err
 }
@@ -411,14 +411,14 @@ func (p *parser) unknown(w word, names []string) error {
 		}
 	}
 	if best != "" {
-		return invalidAt(w.pos, "unknown column %q; did you mean %q? (names are case-sensitive; texts stand in single quotes)", w.name, best)
+		return p.invalidAt(w.pos, "unknown column %q; did you mean %q? (names are case-sensitive; texts stand in single quotes)", w.name, best)
 	}
 	const most = 20
 	list := strings.Join(names[:min(most, len(names))], ", ")
 	if len(names) > most {
 		list += ", …"
 	}
-	return invalidAt(w.pos, "unknown column %q; the columns are %s (texts stand in single quotes)", w.name, list)
+	return p.invalidAt(w.pos, "unknown column %q; the columns are %s (texts stand in single quotes)", w.name, list)
 }
 
 // editDistance is Levenshtein's, of short names.

@@ -2,6 +2,7 @@ package filter_test
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -205,13 +206,36 @@ func TestWrongPredicatesAreRefusedWithWhatIsWrong(t *testing.T) {
 func TestErrorsPointAtTheCallersText(t *testing.T) {
 	s := orders()
 	for where, at := range map[string]string{
-		"id = 1 AND nope = 2":         "character 12",
-		`"id" = 1 AND "nope" = 2`:     "character 14",
-		"status = 'äöü' AND ? = 1":    "character 23",
-		"id = 1 AND id LIKE LIKE 'a'": "character 20",
+		"id = 1 AND nope = 2":                               "(at character 12: nope)",
+		`"id" = 1 AND "nope" = 2`:                           `(at character 14: "nope")`,
+		"status = 'äöü' AND ? = 1":                          "(at character 20: ? = 1)", // characters, not bytes; what is no token runs on
+		"id = 1 AND id LIKE LIKE 'a'":                       "(at character 20: LIKE)",
+		"id = 1 AND amount > 'abc'":                         "(at character 21: 'abc')",
+		"id = 1 AND amount > -TRUE":                         "(at character 22: TRUE)",
+		"paid = TRUE AND x = FALSE":                         "(at character 21: FALSE)",
+		"5 = status":                                        "(at character 1: 5)",
+		"x IN (1, 2, 'drei')":                               "(at character 13: 'drei')",
+		"x BETWEEN 1 AND x'00'":                             "(at character 17: x'00')",
+		"day = DATE '2001-02-30'":                           "(at character 12: '2001-02-30')",
+		"ratio > 1e999":                                     "(at character 9: 1e999)",
+		"status LIKE 7":                                     "(at character 13: 7)",
+		"status LIKE 'a' ESCAPE 'ab'":                       "(at character 24: 'ab')",
+		"x LIKE 'a'":                                        "(at character 1: x)",
+		"id = 1 OR tags = 'a'":                              "(at character 11: tags)",
+		"id = 1 OR id = status":                             "(at character 16: status)",
+		"id = 1 OR status":                                  "(at character 11: status)",
+		"id = 1 OR NOT (x + 1 > 2)":                         "(at character 16: x)",
+		"id = 1 OR address.town = ''":                       "(at character 19: town)",
+		"id = 1 OR 5":                                       "(at character 11: 5)",
+		"id = 5 6":                                          "(at character 8: 6)",
+		"id = 1 OR id = '" + strings.Repeat("x", 100) + "'": "(at character 16: '" + strings.Repeat("x", 39) + "…)",
+		"(id = 1":                                           "(at character 8)",
+		"id =":                                              "(at character 5)",
 	} {
 		_, err := filter.Parse(where, s)
 		require.ErrorContains(t, err, at, where)
+		details, _ := errs.Details(err)[0].(map[string]any)
+		require.Contains(t, at, fmt.Sprint("character ", details["position"]), where)
 	}
 }
 

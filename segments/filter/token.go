@@ -1,6 +1,8 @@
 package filter
 
 import (
+	"encoding/hex"
+	"errors"
 	"fmt"
 	"strings"
 	"unicode/utf8"
@@ -23,15 +25,22 @@ type word struct {
 	pos  int
 }
 
-// tokens is a predicate prepared for the grammar: names and texts are replaced
-// by quoted numbers.
+// tokens is a predicate prepared for the grammar: names and literals are
+// replaced by quoted numbers, which remember where they stood.
 type tokens struct {
-	in    string
-	out   strings.Builder
-	names []word   // `0`, `1`, …
-	texts []string // '0;', '1;', … (the semicolon makes a number of two such texts invalid)
-	marks []mark
-	depth int
+	in       string
+	out      strings.Builder
+	names    []word    // `0`, `1`, …
+	literals []written // '0;', '1;', … (the semicolon makes a number of two such texts invalid)
+	marks    []mark
+	depth    int
+}
+
+// written is a literal of the text, with its position.
+type written struct {
+	form form
+	text string // what a text holds, the number, or the bytes
+	pos  int
 }
 
 // mark maps a position of the output to the text.
@@ -46,10 +55,6 @@ var keywords = map[string]bool{
 // typed are words that introduce a literal when a text follows.
 var typed = map[string]bool{"DATE": true, "TIME": true, "TIMESTAMP": true}
 
-func invalidAt(pos int, format string, args ...any) error {
-	return errs.New(errs.Invalid, "where: %s (at character %d)", fmt.Sprintf(format, args...), pos+1)
-}
-
 func tokenize(text string) (*tokens, error) {
 	if len(text) > maxText {
 		return nil, errs.New(errs.Invalid, "where: the predicate has %d bytes, the limit is %d", len(text), maxText)
@@ -58,6 +63,7 @@ func tokenize(text string) (*tokens, error) {
 		return nil, errs.New(errs.Invalid, "where: the predicate is not valid UTF-8")
 	}
 	t := &tokens{in: text}
+	literals, after := 0, -1 // a literal ended the token before
 	for i := 0; i < len(text); {
 		c := text[i]
 		if c == ' ' || c == '\t' || c == '\n' || c == '\r' {
@@ -70,13 +76,19 @@ func tokenize(text string) (*tokens, error) {
 		if err != nil {
 			return nil, err
 		}
+		if len(t.literals) > literals {
+			if after == len(t.marks)-1 {
+				return nil, t.invalidAt(i, "two literals in a row are not supported; %s", allowed)
+			}
+			literals, after = len(t.literals), len(t.marks)
+		}
 		i = next
 	}
 	if len(t.marks) == 0 {
 		return nil, errs.New(errs.Invalid, "where: the predicate is empty")
 	}
 	if t.depth > 0 {
-		return nil, invalidAt(len(text), "a closing parenthesis is missing")
+		return nil, t.invalidAt(len(text), "a closing parenthesis is missing")
 	}
 	return t, nil
 }
@@ -89,7 +101,7 @@ func (t *tokens) token(i int, c byte) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		t.text(s)
+		t.literal(formText, s, i)
 		return next, nil
 	case c == '"' || c == '`':
 		s, next, err := t.quoted(i, c)
@@ -114,9 +126,9 @@ func nameStart(c byte) bool {
 	return c == '_' || c|0x20 >= 'a' && c|0x20 <= 'z' || c >= utf8.RuneSelf
 }
 
-func (t *tokens) text(s string) {
-	fmt.Fprintf(&t.out, "'%d;'", len(t.texts))
-	t.texts = append(t.texts, s)
+func (t *tokens) literal(f form, s string, pos int) {
+	fmt.Fprintf(&t.out, "'%d;'", len(t.literals))
+	t.literals = append(t.literals, written{f, s, pos})
 }
 
 func (t *tokens) name(s string, pos int) {
@@ -139,7 +151,7 @@ func (t *tokens) quoted(i int, quote byte) (string, int, error) {
 		}
 		return b.String(), at + 1, nil
 	}
-	return "", 0, invalidAt(i, "a closing %c is missing", quote)
+	return "", 0, t.invalidAt(i, "a closing %c is missing", quote)
 }
 
 func (t *tokens) hex(i int) (int, error) {
@@ -147,15 +159,14 @@ func (t *tokens) hex(i int) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	for _, c := range []byte(s) {
-		if !digit(c) && (c|0x20 < 'a' || c|0x20 > 'f') {
-			return 0, invalidAt(i, "x'…' holds hexadecimal digits only")
-		}
+	b, err := hex.DecodeString(s)
+	switch {
+	case errors.Is(err, hex.ErrLength):
+		return 0, t.invalidAt(i, "x'…' holds an odd number of digits")
+	case err != nil:
+		return 0, t.invalidAt(i, "x'…' holds hexadecimal digits only")
 	}
-	if len(s)%2 != 0 {
-		return 0, invalidAt(i, "x'…' holds an odd number of digits")
-	}
-	t.out.WriteString("x'" + s + "'")
+	t.literal(formHex, string(b), i)
 	return next, nil
 }
 
@@ -170,16 +181,27 @@ func (t *tokens) word(i int) (int, error) {
 	follows := strings.TrimLeft(t.in[end:], " \t\r\n")
 	afterDot := strings.HasSuffix(strings.TrimRight(t.out.String()[max(0, t.out.Len()-4):], " "), ".")
 	switch {
+	case (upper == "TRUE" || upper == "FALSE") && !afterDot && !t.afterIs():
+		t.literal(formBool, upper, i)
 	case keywords[upper] && !afterDot:
 		t.out.WriteString(upper)
 	case typed[upper] && strings.HasPrefix(follows, "'"):
 		t.out.WriteString(upper)
 	case strings.HasPrefix(follows, "("):
-		return 0, invalidAt(i, "%s(…): functions are not supported; %s", s, allowed)
+		return 0, t.invalidAt(i, "%s(…): functions are not supported; %s", s, allowed)
 	default:
 		t.name(s, i)
 	}
 	return end, nil
+}
+
+// afterIs reports whether the text so far ends in IS or IS NOT.
+func (t *tokens) afterIs() bool {
+	words := strings.Fields(t.out.String()[max(0, t.out.Len()-32):])
+	if n := len(words); n > 0 && words[n-1] == "NOT" {
+		words = words[:n-1]
+	}
+	return len(words) > 0 && words[len(words)-1] == "IS"
 }
 
 func (t *tokens) number(i int) (int, error) {
@@ -199,9 +221,9 @@ func (t *tokens) number(i int) (int, error) {
 	}
 	s := t.in[i:end]
 	if strings.Count(s, ".") > 1 || end < len(t.in) && nameStart(t.in[end]) {
-		return 0, invalidAt(i, "a number is malformed; names that start with a digit need double quotes")
+		return 0, t.invalidAt(i, "a number is malformed; names that start with a digit need double quotes")
 	}
-	t.out.WriteString(s)
+	t.literal(formNumber, s, i)
 	return end, nil
 }
 
@@ -213,22 +235,22 @@ func (t *tokens) operator(i int, c byte) (int, error) {
 	switch {
 	case c == '(':
 		if t.depth++; t.depth > maxDepth {
-			return 0, invalidAt(i, "nested deeper than %d levels", maxDepth)
+			return 0, t.invalidAt(i, "nested deeper than %d levels", maxDepth)
 		}
 		t.out.WriteByte(c)
 		return i + 1, nil
 	case c == ')':
 		if t.depth--; t.depth < 0 {
-			return 0, invalidAt(i, "a closing parenthesis without an opening one")
+			return 0, t.invalidAt(i, "a closing parenthesis without an opening one")
 		}
 		t.out.WriteByte(c)
 		return i + 1, nil
 	case strings.HasPrefix(rest, "--"), strings.HasPrefix(rest, "/*"), c == '#':
-		return 0, invalidAt(i, "comments are not allowed")
+		return 0, t.invalidAt(i, "comments are not allowed")
 	case strings.HasPrefix(rest, "<=>"):
-		return 0, invalidAt(i, "<=> is not supported; %s", allowed)
+		return 0, t.invalidAt(i, "<=> is not supported; %s", allowed)
 	case strings.HasPrefix(rest, "=="):
-		return 0, invalidAt(i, "equality is written =")
+		return 0, t.invalidAt(i, "equality is written =")
 	}
 	for _, op := range operators {
 		if strings.HasPrefix(rest, op) {
@@ -237,7 +259,7 @@ func (t *tokens) operator(i int, c byte) (int, error) {
 		}
 	}
 	r, _ := utf8.DecodeRuneInString(rest)
-	return 0, invalidAt(i, "unexpected %q; %s", r, allowed)
+	return 0, t.invalidAt(i, "unexpected %q; %s", r, allowed)
 }
 
 // position maps a position of the output back to the text.
