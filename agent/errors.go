@@ -110,9 +110,21 @@ type errorBody struct {
 	Details []any  `json:"details"`
 }
 
+// refusal is the detail of an error that passes with time. The code alone does
+// not tell a request that was surely not applied from one that may have been:
+// the class does, "unknown outcome" being the latter.
+type refusal struct {
+	Class        string `json:"class"`
+	RetryAfterMs int64  `json:"retry_after_ms"`
+}
+
 // bodyOf returns an error's JSON form.
 func bodyOf(err error) errorBody {
-	b := errorBody{Code: faceOf(err).code.String(), Message: err.Error(), Details: errs.Details(err)}
+	f := faceOf(err)
+	b := errorBody{Code: f.code.String(), Message: err.Error(), Details: errs.Details(err)}
+	if f.code == connect.CodeUnavailable || f.status == http.StatusTooManyRequests {
+		b.Details = append([]any{refusal{classOf(err).String(), retryHint(err, f.status).Milliseconds()}}, b.Details...)
+	}
 	if b.Details == nil {
 		b.Details = []any{}
 	}

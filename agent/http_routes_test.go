@@ -5,7 +5,9 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/firn-data/firn/client"
 	"github.com/firn-data/firn/internal/errs"
 	"github.com/firn-data/firn/internal/objstore"
 )
@@ -19,6 +21,17 @@ func TestErrorsHaveTheirStatusCodeAndForm(t *testing.T) {
 		{"GET", "/", "", "404 not_found"},
 		{"GET", "/v1/nope", "", "404 not_found"},
 		{"GET", "/v1/databases/", "", "404 not_found"},
+		{"GET", "//v1/databases", "", "404 not_found"},
+		{"POST", "//v1/databases", `{"name":"lost"}`, "404 not_found"},
+		{"GET", "/v1//databases", "", "404 not_found"},
+		{"GET", "/v1/./databases", "", "404 not_found"},
+		{"GET", "/v1/x/../databases", "", "404 not_found"},
+		{"GET", "/v1/databases/shop//tables/o/rows", "", "404 not_found"},
+		{"POST", tableURL + "o/rows/", "{}", "404 not_found"},
+		{"GET", "/v1/databases/a%2F..%2Fb/tables", "", "404 not_found"},
+		{"TRACE", "/v1/databases", "", "405 unimplemented"},
+		{"PROPFIND", "/metrics", "", "405 unimplemented"},
+		{"PUT", "/v1/nope", "", "404 not_found"},
 		{"PUT", "/v1/databases", "", "405 unimplemented"},
 		{"DELETE", tableURL + "o/rows", "", "405 unimplemented"},
 		{"POST", tableURL + "o/count", "", "405 unimplemented"},
@@ -43,6 +56,12 @@ func TestErrorsHaveTheirStatusCodeAndForm(t *testing.T) {
 		{"DELETE", "/v1/databases/shop?cascade=maybe", "", "400 invalid_argument"},
 		{"DELETE", "/v1/databases/shop?cascade=%zz", "", "400 invalid_argument"},
 
+		{"POST", tables, `{"database":"other","name":"t","columns":[{"name":"a","type":"int"}]}`, "400 invalid_argument"},
+		{"PATCH", tableURL + "o", `{"table":"p","changes":[{"set_comment":"x"}]}`, "400 invalid_argument"},
+		{"PATCH", tableURL + "o", `{"database":"p","changes":[{"set_comment":"x"}]}`, "400 invalid_argument"},
+		{"POST", tableURL + "o/fold", `{"table":"nope"}`, "400 invalid_argument"},
+		{"POST", tableURL + "o/fold?table=nope", "", "400 invalid_argument"},
+		{"POST", tableURL + "o/compact?target_file_bytes=1000000", `{"target_file_bytes":2000000}`, "400 invalid_argument"},
 		{"GET", "/v1/databases/nope/tables", "", "404 not_found"},
 		{"POST", "/v1/databases/nope/tables", `{"name":"t","columns":[{"name":"a","type":"int"}]}`, "404 not_found"},
 		{"POST", tables, `{"name":"o","columns":[{"name":"a","type":"int"}]}`, "409 already_exists"},
@@ -181,6 +200,87 @@ func TestMetricsTellRowsRequestsAndStoreOperations(t *testing.T) {
 			t.Errorf("no %s", want)
 		}
 	}
+}
+
+func TestAPathAndABodyThatAgreeAreServed(t *testing.T) {
+	h := start(t, objstore.NewMem())
+	h.do("POST", "/v1/databases", `{"name":"shop"}`)
+	h.must("POST", "/v1/databases/shop/tables", `{"database":"shop","name":"o","columns":[{"name":"a","type":"int"}]}`)
+	h.must("POST", tableURL+"o/fold", `{"database":"shop","table":"o"}`)
+	h.must("POST", tableURL+"o/compact?target_file_bytes=1000000", `{}`)
+}
+
+// What a program needs to know stands in the details, not only in the text.
+func TestErrorsTellProgramsTheLimitTheRowAndTheAcceptedTypes(t *testing.T) {
+	h := start(t, objstore.NewMem(), func(c *Config) { c.MaxRequestBytes = 64 << 10 })
+	h.createTable("o", 1)
+	long := strings.Repeat(`{"id":1,"name":"abcdefgh"}`+"\n", 4000)
+	limit := `{"limit":65536}`
+	for _, c := range []struct {
+		method, path, body, want string
+		header                   []string
+		detail                   []string
+	}{
+		{"POST", "rows", long, "413 resource_exhausted", nil, []string{limit}},
+		{"POST", "rows", zipped(t, long, 9), "413 resource_exhausted", []string{"Content-Encoding", "gzip"}, []string{limit}},
+		{"POST", "compact", `{"x":"` + strings.Repeat("x", 5<<20) + `"}`, "413 resource_exhausted", nil, []string{`{"limit":4194304}`}},
+		{"POST", "rows", `{"id":1}` + "\n" + `{"id":"x"}`, "400 invalid_argument", nil, []string{`{"row":1,"column":"id","reason":"`, `"rejected":1`}},
+		{"POST", "rows", strings.Repeat(`{"id":"x"}`+"\n", 250), "400 invalid_argument", nil, []string{`{"row":99,`, `"rejected":250`, "250 bad rows"}},
+		{"GET", "rows?where=id%20=%20'x'", "", "400 invalid_argument", nil, []string{`{"position":6,"token":"'x'"}`}},
+		{"POST", "rows", "{}", "415 unimplemented", []string{"Content-Type", "a/b"}, []string{`{"accepted":["application/x-ndjson","application/json","text/csv","application/vnd.apache.arrow.stream","application/vnd.apache.parquet"]}`}},
+		{"POST", "rows", "{}", "415 unimplemented", []string{"Content-Encoding", "br"}, []string{`{"accepted":["identity","gzip","zstd"]}`}},
+		{"GET", "rows", "", "406 unimplemented", []string{"Accept", "text/html"}, []string{`{"accepted":["application/x-ndjson",`}},
+		{"GET", "changes", "", "406 unimplemented", []string{"Accept", "text/html"}, []string{`"text/event-stream"]}`}},
+		{"POST", "compact", "{}", "415 unimplemented", []string{"Content-Type", "text/csv"}, []string{`{"accepted":["application/json"]}`}},
+	} {
+		text := h.wantError(c.method, tableURL+"o/"+c.path, c.body, c.want, c.header...)
+		for _, d := range c.detail {
+			if !strings.Contains(text, d) {
+				t.Errorf("%s %s: no %s in %.300s", c.method, c.path, d, text)
+			}
+		}
+		if strings.Contains(text, `{"row":100,`) {
+			t.Errorf("more than 100 rows in %s", text)
+		}
+	}
+}
+
+func TestAnErrorThatPassesTellsWhetherTheRequestMayHaveBeenApplied(t *testing.T) {
+	store := newBrokenStore()
+	h := start(t, store, func(c *Config) { c.AckTimeout = 100 * time.Millisecond })
+	h.createTable("o", 1)
+	rule, held, open := gate(func(key string) bool { return strings.HasPrefix(key, "wal/") })
+	store.breaks(rule)
+	defer open()
+	text := h.wantError("POST", tableURL+"o/rows", rowsBody(0, 1), "503 unavailable")
+	<-held
+	if !strings.Contains(text, `"details":[{"class":"unknown outcome","retry_after_ms":5000}]`) {
+		t.Error(text)
+	}
+	_, err := clientOf(t, h).Table("shop", "o").AppendReader(t.Context(), strings.NewReader(rowsBody(1, 2)), client.AppendOptions{})
+	if client.ClassOf(err) != client.Unknown {
+		t.Errorf("the SDK takes %v for %s", err, client.ClassOf(err))
+	}
+	for class, want := range map[errs.Class]string{errs.Unavailable: "unavailable", errs.Fenced: "fenced", errs.Exhausted: "exhausted", errs.Closed: "closed", errs.Unknown: "unknown outcome"} {
+		if b := bodyOf(errs.New(class, "x")); b.Details[0] != (refusal{want, 1000}) {
+			t.Errorf("%s: %v", class, b.Details)
+		}
+	}
+	for _, class := range []errs.Class{errs.Invalid, errs.NotFound, errs.TooLarge, errs.Corrupt} {
+		if b := bodyOf(errs.New(class, "x")); len(b.Details) != 0 {
+			t.Errorf("%s: %v", class, b.Details)
+		}
+	}
+}
+
+func clientOf(t testing.TB, h *harness) *client.Client {
+	t.Helper()
+	c, err := client.New(h.url, client.WithRetry(client.NoRetry))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
 }
 
 func TestRefusalsThatPassSayWhenToComeBack(t *testing.T) {

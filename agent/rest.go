@@ -128,8 +128,11 @@ func (r *restRoute) fill(msg proto.Message, req *http.Request) error {
 	}
 	for name, values := range query {
 		fd := refl.ByTextName(name)
-		if fd == nil || fd.IsMap() || fd.Message() != nil {
+		switch {
+		case fd == nil || fd.IsMap() || fd.Message() != nil || r.inPath(name):
 			return errs.New(errs.Invalid, "query parameter %q is not known on this route", name)
+		case msg.ProtoReflect().Has(fd):
+			return errs.New(errs.Invalid, "%s is in the query and in the body: give it once", name)
 		}
 		value, err := queryValue(fd, values)
 		if err != nil {
@@ -141,6 +144,9 @@ func (r *restRoute) fill(msg proto.Message, req *http.Request) error {
 		if name, ok := strings.CutPrefix(part, "{"); ok {
 			name = strings.TrimSuffix(name, "}")
 			fields[name] = req.PathValue(name)
+			if fd := refl.ByTextName(name); msg.ProtoReflect().Has(fd) && msg.ProtoReflect().Get(fd).String() != req.PathValue(name) {
+				return errs.New(errs.Invalid, "the path names %s %q and the body %q: leave it out of the body", name, req.PathValue(name), msg.ProtoReflect().Get(fd).String())
+			}
 		}
 	}
 	raw, err := json.Marshal(fields)
@@ -154,6 +160,9 @@ func (r *restRoute) fill(msg proto.Message, req *http.Request) error {
 	proto.Merge(msg, overlay)
 	return nil
 }
+
+// inPath reports whether a field is given by the route's path.
+func (r *restRoute) inPath(name string) bool { return strings.Contains(r.path, "{"+name+"}") }
 
 func readControlBody(msg proto.Message, req *http.Request) error {
 	if ct := req.Header.Get("Content-Type"); ct != "" {

@@ -225,12 +225,18 @@ func (a *Agent) handleRows(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	answer, err := a.appendBody(r.Context(), w, r, req)
+	a.metrics.rowsRejected.Add(float64(answer.Rejected))
+	if err != nil && answer.Rejected > 0 {
+		sendError(w, err, struct {
+			errorBody
+			Rejected int64 `json:"rejected"` // all bad rows; the details list the first of them
+		}{bodyOf(err), answer.Rejected})
+		return
+	}
 	if err != nil {
-		a.metrics.rowsRejected.Add(float64(answer.Rejected))
 		writeError(w, err)
 		return
 	}
-	a.metrics.rowsRejected.Add(float64(answer.Rejected))
 	writeJSON(w, http.StatusOK, answer)
 }
 

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"path"
 	"strconv"
 	"strings"
 	"time"
@@ -192,6 +193,11 @@ func strictRoutes(mux *http.ServeMux) http.Handler {
 			writeError(w, finerError{errs.New(errs.Unsupported, "no method %s in this version", r.URL.Path), http.StatusNotFound})
 			return
 		}
+		if at := r.URL.EscapedPath(); r.Method != http.MethodConnect && at != tidy(at) {
+			// ServeMux would redirect, and a redirected POST loses its body.
+			writeError(w, errs.New(errs.NotFound, "no route %s %s: did you mean %s?", r.Method, at, tidy(at)))
+			return
+		}
 		_, pattern := mux.Handler(r)
 		if pattern != "/" {
 			mux.ServeHTTP(w, r)
@@ -209,6 +215,15 @@ func strictRoutes(mux *http.ServeMux) http.Handler {
 			writeError(w, finerError{errs.New(errs.Unsupported, "method %s is not served here; use %s", r.Method, strings.Join(allowed, ", ")), http.StatusMethodNotAllowed})
 		}
 	})
+}
+
+// tidy returns a path without empty and dot segments.
+func tidy(p string) string {
+	clean := path.Clean("/" + p)
+	if strings.HasSuffix(p, "/") && clean != "/" {
+		clean += "/"
+	}
+	return clean
 }
 
 // allowedOnOther lists the methods under which a path has a route of its own.

@@ -124,6 +124,31 @@ func TestErrorsOfPlainRoutesKeepCodeDetailsAndHint(t *testing.T) {
 	}
 }
 
+func TestTheClassThatAnAgentTellsDecidesAboutARetry(t *testing.T) {
+	calls := 0
+	var class string
+	c := answering(t, func(w http.ResponseWriter, _ *http.Request) {
+		calls++
+		w.WriteHeader(503)
+		_, _ = io.WriteString(w, `{"code":"unavailable","message":"m","details":[{"class":"`+class+`","retry_after_ms":1},{"x":1}]}`)
+	})
+	table := c.Table("d", "t")
+	for _, class = range []string{"unavailable", "unknown outcome"} {
+		calls = 0
+		_, err := table.Append(t.Context(), []byte("{}"), AppendOptions{}) // has a key of its own
+		var e *Error
+		require.ErrorAs(t, err, &e)
+		require.Equal(t, Class(class), e.Class)
+		require.Equal(t, []any{map[string]any{"x": 1.0}}, e.Details)
+		require.Equal(t, time.Millisecond, e.RetryAfter)
+		require.Greater(t, calls, 1)
+		calls = 0
+		_, err = table.AppendReader(t.Context(), strings.NewReader("{}"), AppendOptions{})
+		require.Equal(t, Class(class), ClassOf(err))
+		require.Equal(t, 1, calls)
+	}
+}
+
 func TestARetriedAppendKeepsItsKey(t *testing.T) {
 	var keys []string
 	c := answering(t, func(w http.ResponseWriter, r *http.Request) {

@@ -131,6 +131,7 @@ func fromResponse(r *http.Response) *Error {
 	e := &Error{Class: classOfStatus(r.StatusCode)}
 	if err := json.Unmarshal(raw, &body); err == nil && body.Code != "" {
 		e.Code, e.Message, e.Details = body.Code, body.Message, body.Details
+		e.takeClass()
 		if e.Class == "" {
 			e.Class = classOfText(body.Code)
 		}
@@ -141,10 +142,27 @@ func fromResponse(r *http.Response) *Error {
 	if e.Class == "" {
 		e.Class = Internal
 	}
-	if s, err := strconv.Atoi(r.Header.Get("Retry-After")); err == nil && s > 0 {
+	if s, err := strconv.Atoi(r.Header.Get("Retry-After")); err == nil && s > 0 && e.RetryAfter == 0 {
 		e.RetryAfter = time.Duration(s) * time.Second
 	}
 	return e
+}
+
+// takeClass moves the class that the agent tells with a passing fault out of the
+// details: a request that was surely not applied, or one that may have been.
+func (e *Error) takeClass() {
+	if len(e.Details) == 0 {
+		return
+	}
+	told, _ := e.Details[0].(map[string]any)
+	class, ok := told["class"].(string)
+	if !ok {
+		return
+	}
+	e.Class, e.Details = Class(class), e.Details[1:]
+	if ms, ok := told["retry_after_ms"].(float64); ok {
+		e.RetryAfter = time.Duration(ms) * time.Millisecond
+	}
 }
 
 // classOfStatus returns the class that a status alone tells, or "".

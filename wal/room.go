@@ -33,7 +33,9 @@ type roomWaiter struct {
 // take waits for n bytes until ctx ends.
 func (r *room) take(ctx context.Context, n int64) error {
 	if n > r.limit {
-		return errs.New(errs.TooLarge, "rows of %d bytes exceed the limit of %d bytes not yet durable (wal max pending bytes)", n, r.limit)
+		e := errs.New(errs.TooLarge, "rows of %d bytes exceed the limit of %d bytes not yet durable (wal max pending bytes)", n, r.limit)
+		e.Details = []any{map[string]any{"limit": r.limit}}
+		return e
 	}
 	r.mu.Lock()
 	if r.closed != nil {

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"io"
 	"unsafe"
-
-	"github.com/firn-data/firn/internal/errs"
 )
 
 // arrived is a body that is in memory.
@@ -73,5 +71,5 @@ func NewBodyDecoder(body []byte, o DecodeOptions) (Decoder, error) {
 }
 
 func bodyTooLarge(limit int64) error {
-	return errs.New(errs.TooLarge, "the body is larger than the limit of %d bytes (decompressed); send less at once, or as a stream", limit)
+	return limitError(limit, "the body is larger than the limit of %d bytes (decompressed); send less at once, or as a stream", limit)
 }

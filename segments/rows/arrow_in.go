@@ -66,7 +66,7 @@ func (b *batchSource) advance() error {
 		return err
 	}
 	if rec.NumRows() > maxBatchRows {
-		return errs.New(errs.TooLarge, "a batch of the %s body has %d rows, the limit is %d", b.what, rec.NumRows(), maxBatchRows)
+		return limitError(maxBatchRows, "a batch of the %s body has %d rows, the limit is %d", b.what, rec.NumRows(), maxBatchRows)
 	}
 	if rec.NumRows() == 0 {
 		return nil

@@ -94,7 +94,7 @@ func readError(err error, start bool) error {
 	case errors.As(err, &classified), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return errs.In("read body", err)
 	case errors.Is(err, zstd.ErrWindowSizeExceeded), errors.Is(err, zstd.ErrDecoderSizeExceeded):
-		return errs.New(errs.TooLarge, "the zstd window is larger than the limit of %d bytes; compress without --long", maxWindow)
+		return limitError(maxWindow, "the zstd window is larger than the limit of %d bytes; compress without --long", maxWindow)
 	case errors.Is(err, io.ErrUnexpectedEOF), err == io.EOF:
 		return errs.New(errs.Invalid, "the body ends early: it is truncated")
 	}

@@ -278,7 +278,7 @@ func (d *decoder) Next() (Chunk, error) {
 			d.ready = d.ready[1:]
 			d.decoded += segments.SizeOf(c.Rows)
 			if d.opts.MaxDecodedBytes > 0 && d.decoded > d.opts.MaxDecodedBytes {
-				d.ready, d.err = nil, errs.New(errs.TooLarge,
+				d.ready, d.err = nil, limitError(d.opts.MaxDecodedBytes,
 					"the rows take more than the limit of %d bytes in memory; send less at once", d.opts.MaxDecodedBytes)
 				return Chunk{}, d.err
 			}

@@ -64,7 +64,7 @@ func guarded(what string, step func() error) (err error) {
 }
 
 func tooLarge(what string, limit int64) error {
-	return errs.New(errs.TooLarge, "a batch of the %s body needs more memory than the limit of %d bytes; send smaller batches", what, limit)
+	return limitError(limit, "a batch of the %s body needs more memory than the limit of %d bytes; send smaller batches", what, limit)
 }
 
 // readBounded reads n bytes, growing the buffer only as they arrive: what a

@@ -62,7 +62,7 @@ func (m *messageReader) Message() (*ipc.Message, error) {
 	}
 	if m.inDict = kind == ipc.MessageDictionaryBatch; m.inDict {
 		if m.dicts += bodyLen; m.dicts > maxDictBytes {
-			return nil, errs.New(errs.TooLarge, "the dictionaries of the Arrow stream are larger than the limit of %d bytes", maxDictBytes)
+			return nil, limitError(maxDictBytes, "the dictionaries of the Arrow stream are larger than the limit of %d bytes", maxDictBytes)
 		}
 	}
 	m.msg = ipc.NewMessage(memory.NewBufferBytes(meta), memory.NewBufferBytes(body))

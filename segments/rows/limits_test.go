@@ -84,6 +84,7 @@ func TestBodyOverTheLimitIsTooLargeAndNamesIt(t *testing.T) {
 		if f == rows.NDJSON {
 			require.True(t, errs.Is(err, errs.TooLarge), "%s: %v", f, err)
 			require.ErrorContains(t, err, "100 bytes")
+			require.Equal(t, []any{map[string]any{"limit": int64(100)}}, errs.Details(err))
 		} else {
 			require.Error(t, err, f)
 		}
@@ -182,6 +183,7 @@ func TestRowsThatUnfoldInMemoryAreTooLarge(t *testing.T) {
 	_, _, err := decode(t, []byte(strings.Repeat("{}\n", 10_000)), rows.DecodeOptions{Schema: s, MaxBytes: 1 << 20})
 	require.True(t, errs.Is(err, errs.TooLarge), "%v", err)
 	require.ErrorContains(t, err, "memory")
+	require.Equal(t, []any{map[string]any{"limit": int64(8 << 20)}}, errs.Details(err))
 }
 
 func TestEndlessBodyStopsAtItsFirstBadRow(t *testing.T) {

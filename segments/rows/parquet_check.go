@@ -5,8 +5,6 @@ import (
 	"errors"
 
 	"github.com/apache/arrow-go/v18/parquet/file"
-
-	"github.com/firn-data/firn/internal/errs"
 )
 
 // The Parquet library takes counts in a file's metadata on trust and allocates
@@ -250,7 +248,7 @@ func checkChunk(b []byte) (err error) {
 			return false
 		})
 		if values > maxBatchRows {
-			return errs.New(errs.TooLarge, "a page of the Parquet body has %d values, the limit is %d", values, maxBatchRows)
+			return limitError(maxBatchRows, "a page of the Parquet body has %d values, the limit is %d", values, maxBatchRows)
 		}
 		if stored < 0 {
 			return errThrift

@@ -65,7 +65,7 @@ func spool(r io.Reader, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	if int64(len(body)) > limit {
-		return nil, errs.New(errs.TooLarge, "the Parquet body is larger than the limit of %d bytes: Parquet is held in memory", limit)
+		return nil, limitError(limit, "the Parquet body is larger than the limit of %d bytes: Parquet is held in memory", limit)
 	}
 	if len(body) < 12 || !bytes.HasPrefix(body, []byte("PAR1")) || !bytes.HasSuffix(body, []byte("PAR1")) {
 		return nil, errs.New(errs.Invalid, "the body is not a whole Parquet file: the magic PAR1 is missing at its start or end")

@@ -255,7 +255,7 @@ func (w *worker) row(row []byte, parse func([]byte) bool) {
 }
 
 func rowTooLarge(limit int64) error {
-	return errs.New(errs.TooLarge, "a row is larger than the limit of %d bytes", limit)
+	return limitError(limit, "a row is larger than the limit of %d bytes", limit)
 }
 
 // jsonRow decodes a row that is a JSON text.
