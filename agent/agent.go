@@ -44,6 +44,7 @@ type Agent struct {
 
 	listener net.Listener
 	server   *http.Server
+	streams  turnstile // append streams over connections of their own
 
 	stopping atomic.Bool
 	fatalMu  sync.Mutex
@@ -262,6 +263,9 @@ func (a *Agent) Close(ctx context.Context) error {
 		if err := a.server.Shutdown(ctx); err != nil {
 			all = append(all, errs.In("finish requests", err), a.server.Close())
 		}
+	}
+	if err := a.streams.close(ctx); err != nil {
+		all = append(all, errs.In("finish append streams", err))
 	}
 	if a.cancel != nil {
 		a.cancel()

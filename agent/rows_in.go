@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"math/rand/v2"
@@ -328,13 +329,13 @@ func (a *Agent) appendBody(ctx context.Context, w http.ResponseWriter, r *http.R
 	if keyed {
 		req.decode.Digest = fingerprint(req.decode)
 	}
-	dec, err := rows.NewDecoder(budget, req.decode)
+	arrived := bodyWithin(w, bodyTimeout)
+	defer arrived()
+	dec, err := decoderOf(budget, r.ContentLength, req.decode)
 	if err != nil {
 		return answer, err
 	}
 	defer func() { _ = dec.Close() }()
-	arrived := bodyWithin(w, bodyTimeout)
-	defer arrived()
 	var chunks []rows.Chunk
 	for {
 		c, err := dec.Next()
@@ -368,6 +369,26 @@ func (a *Agent) appendBody(ctx context.Context, w http.ResponseWriter, r *http.R
 	answer.add(res)
 	return answer, nil
 }
+
+// decoderOf decodes a bounded body. An Arrow stream of known length, whose room is
+// taken already, is read whole: its batches are then decoded in place.
+func decoderOf(body *budgetReader, length int64, o rows.DecodeOptions) (rows.Decoder, error) {
+	if o.Format != rows.ArrowStream || body.factor != 1 || length <= 0 || length > body.held {
+		return rows.NewDecoder(body, o)
+	}
+	whole := make([]byte, length)
+	n, err := io.ReadFull(body, whole)
+	if err != nil { // the decoder finds it behind what came
+		return rows.NewDecoder(io.MultiReader(bytes.NewReader(whole[:n]), failedReader{err}), o)
+	}
+	return rows.NewBodyDecoder(whole, o)
+}
+
+// failedReader is the end of a body that broke.
+type failedReader struct{ err error }
+
+// Read implements io.Reader.
+func (f failedReader) Read([]byte) (int, error) { return 0, f.err }
 
 const endlessInFlight = 8 // chunks of an endless body that wait for durability at once
 

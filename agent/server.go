@@ -55,7 +55,9 @@ func (a *Agent) handler() http.Handler {
 	connects := func(path string, h http.Handler) { mux.Handle(path, spoken(h)) }
 	connects(firnv1connect.NewCatalogServiceHandler(catalogService{a}, options...))
 	connects(firnv1connect.NewClusterServiceHandler(clusterService{a}, options...))
-	connects(firnv1connect.NewDataServiceHandler(dataService{a}, options...))
+	path, data := firnv1connect.NewDataServiceHandler(dataService{a}, options...)
+	connects(path, data)
+	mux.Handle(firnv1connect.DataServiceAppendStreamProcedure, a.upgradable(spoken(data)))
 	registerREST(mux, firnv1.File_firn_v1_catalog_proto.Services().ByName("CatalogService"), a.catalogMethods())
 	registerREST(mux, firnv1.File_firn_v1_cluster_proto.Services().ByName("ClusterService"), map[string]method{"ListAgents": unary(a.listAgents)})
 

@@ -111,7 +111,7 @@ func (a *Agent) beginMessage(ctx context.Context, database, name string, ipc []b
 		_, _ = whole.Write(ipc) // a hash takes everything
 		p.FirstSequence = sequenceOf(whole)
 	}
-	dec, err := rows.NewDecoder(bytes.NewReader(ipc), decode)
+	dec, err := rows.NewBodyDecoder(ipc, decode)
 	if err != nil {
 		return nil, err
 	}
@@ -141,114 +141,6 @@ func appendResponse(r AppendResult) *firnv1.AppendResponse {
 		m.Buckets = append(m.Buckets, &firnv1.BucketAppend{Bucket: b.Bucket, BaseOffset: b.BaseOffset, Count: b.Count, EndOffset: b.EndOffset})
 	}
 	return m
-}
-
-// streamWindow is how many messages of an append stream wait for durability at once.
-const streamWindow = 32
-
-// streamed is one message of an append stream on its way.
-type streamed struct {
-	id  int64
-	p   *pendingAppend
-	err error
-}
-
-// AppendStream implements the service: messages are applied in order by one
-// incarnation, answers come in order, and the first failure ends the stream. An
-// agent that leaves ends it too, after the answers to what is begun; the client
-// resends the rest elsewhere.
-func (s dataService) AppendStream(ctx context.Context, stream *connect.BidiStream[firnv1.AppendStreamRequest, firnv1.AppendStreamResponse]) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	n, err := s.a.owner()
-	if err != nil {
-		return connectError(err)
-	}
-	flights := make(chan streamed, streamWindow)
-	go s.receive(ctx, stream, n, flights)
-	for {
-		var f streamed
-		var more bool
-		select {
-		case f, more = <-flights:
-		case <-n.streamsEnd:
-			select {
-			case f, more = <-flights:
-			default: // what is begun was answered; receive sees the end of the context
-			}
-		}
-		if !more {
-			return nil
-		}
-		if !answerStreamed(ctx, stream, f) {
-			cancel()
-			drain(ctx, flights)
-			return nil
-		}
-	}
-}
-
-// answerStreamed waits for one message and answers it; false ends the stream.
-func answerStreamed(ctx context.Context, stream *connect.BidiStream[firnv1.AppendStreamRequest, firnv1.AppendStreamResponse], f streamed) bool {
-	var res AppendResult
-	err := f.err
-	if err == nil {
-		res, err = f.p.await(ctx)
-	}
-	answer := &firnv1.AppendStreamResponse{RequestId: f.id}
-	if err != nil {
-		answer.Outcome = &firnv1.AppendStreamResponse_Error{Error: streamError(err)}
-	} else {
-		answer.Outcome = &firnv1.AppendStreamResponse_Result{Result: appendResponse(res)}
-	}
-	return stream.Send(answer) == nil && err == nil
-}
-
-// drain waits for what was begun behind a failure; nobody hears of it.
-func drain(ctx context.Context, flights <-chan streamed) {
-	for f := range flights {
-		if f.p != nil {
-			_, _ = f.p.await(ctx)
-		}
-	}
-}
-
-// receive begins messages in order until the stream ends or one fails.
-func (s dataService) receive(ctx context.Context, stream *connect.BidiStream[firnv1.AppendStreamRequest, firnv1.AppendStreamResponse], n *incarnation, flights chan<- streamed) {
-	defer close(flights)
-	var database, name, producerID string
-	for ctx.Err() == nil {
-		m, rerr := stream.Receive()
-		if rerr != nil {
-			return
-		}
-		if m.Table != "" {
-			database, name = m.Database, m.Table
-		}
-		if m.ProducerId != "" {
-			producerID = m.ProducerId
-		}
-		f := streamed{id: m.RequestId}
-		var p *Producer
-		if p, f.err = producerOf(producerID, m.FirstSequence, m.AckedBelow, m.IdempotencyKey); f.err == nil {
-			f.p, f.err = s.a.beginMessage(ctx, database, name, m.ArrowIpc, p, n)
-		}
-		select {
-		case flights <- f:
-		case <-ctx.Done():
-			if f.p != nil {
-				_, _ = f.p.await(ctx)
-			}
-			return
-		}
-		if f.err != nil {
-			return
-		}
-	}
-}
-
-func streamError(err error) *firnv1.StreamError {
-	return &firnv1.StreamError{Code: faceOf(err).code.String(), Message: err.Error(), Info: errorInfo(err)}
 }
 
 // Scan implements the service.

@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"sync"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -56,10 +57,11 @@ func (b *batcher) cut() (rows int64, body []byte, err error) {
 	return b.rows, body, err
 }
 
-// encodeArrow writes record batches of one schema as one Arrow IPC stream.
+// encodeArrow writes record batches of one schema as one Arrow IPC stream, into
+// memory that recycle gave back when there is some.
 func encodeArrow(recs []arrow.RecordBatch) ([]byte, error) {
-	var buf bytes.Buffer
-	w := ipc.NewWriter(&buf, ipc.WithSchema(recs[0].Schema()))
+	buf := bytes.NewBuffer(takeBody(encodedBytes(recs)))
+	w := ipc.NewWriter(buf, ipc.WithSchema(recs[0].Schema()))
 	for _, r := range recs {
 		if err := w.Write(r); err != nil {
 			_ = w.Close()
@@ -70,4 +72,44 @@ func encodeArrow(recs []arrow.RecordBatch) ([]byte, error) {
 		return nil, invalid("encode Arrow: %v", err)
 	}
 	return buf.Bytes(), nil
+}
+
+// What a batch and a column cost in a stream beside their values: metadata, and
+// the padding of up to four buffers.
+const (
+	batchOverhead  = 1 << 10
+	columnOverhead = 512
+)
+
+// encodedBytes is about how long a stream of record batches is, and rarely too little.
+func encodedBytes(recs []arrow.RecordBatch) int {
+	n := int64(batchOverhead)
+	for _, r := range recs {
+		n += batchOverhead + columnOverhead*r.NumCols()
+		for _, c := range r.Columns() {
+			n += sizeOf(c)
+		}
+	}
+	return int(n + n/32)
+}
+
+// maxKeptBody is the size up to which a body's memory is used again.
+const maxKeptBody = 16 << 20
+
+var bodies = sync.Pool{New: func() any { return new([]byte) }}
+
+// takeBody returns an empty slice with room for n bytes.
+func takeBody(n int) []byte {
+	b := *bodies.Get().(*[]byte)
+	if cap(b) < n {
+		b = make([]byte, 0, n)
+	}
+	return b[:0]
+}
+
+// recycle gives a body's memory back; nobody else may hold it.
+func recycle(b []byte) {
+	if b != nil && cap(b) <= maxKeptBody {
+		bodies.Put(&b)
+	}
 }

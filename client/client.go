@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
@@ -33,6 +34,8 @@ type Client struct {
 	streams *http.Client // HTTP/2, also without TLS: streams in both directions
 	owned   []*http.Transport
 
+	noUpgrade atomic.Bool // append streams go over HTTP/2: an upgrade was turned down
+
 	catalog firnv1connect.CatalogServiceClient
 	cluster firnv1connect.ClusterServiceClient
 	data    firnv1connect.DataServiceClient
@@ -48,7 +51,10 @@ func WithToken(token string) Option { return func(c *Client) { c.token = token }
 // WithHTTPClient sends everything through h instead of the two clients that New
 // makes. Without HTTP/2 in it, writers fall back to one request in flight.
 func WithHTTPClient(h *http.Client) Option {
-	return func(c *Client) { c.bulk, c.streams = h, h }
+	return func(c *Client) {
+		c.bulk, c.streams = h, h
+		c.noUpgrade.Store(true)
+	}
 }
 
 // WithRetry replaces [DefaultRetry].

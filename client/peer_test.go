@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -19,6 +20,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/stretchr/testify/require"
 
+	"github.com/firn-data/firn/api/appendwire"
 	firnv1 "github.com/firn-data/firn/api/firn/v1"
 	"github.com/firn-data/firn/api/firn/v1/firnv1connect"
 )
@@ -51,7 +53,8 @@ type peer struct {
 	calls   int
 	final   *firnv1.StreamError // refuses every append
 	noBidi  bool
-	tornAt  int // Changes breaks after so many messages
+	upgrade bool // takes append streams over connections of their own
+	tornAt  int  // Changes breaks after so many messages
 	onReply func()
 }
 
@@ -64,6 +67,8 @@ func newPeer(t *testing.T, seed uint64, faults func(*rand.Rand) fault) (*peer, *
 	mux := http.NewServeMux()
 	path, h := firnv1connect.NewDataServiceHandler(p)
 	mux.Handle(path, h)
+	mux.HandleFunc("GET "+firnv1connect.DataServiceAppendStreamProcedure, p.upgraded)
+	p.upgrade = seed%2 == 1
 	mux.HandleFunc("POST /v1/databases/d/tables/t/rows", p.postRows)
 	srv := httptest.NewUnstartedServer(mux)
 	srv.Config.Protocols = new(http.Protocols)
@@ -172,6 +177,49 @@ func (p *peer) AppendStream(ctx context.Context, s *connect.BidiStream[firnv1.Ap
 	if p.noBidi {
 		return connect.NewError(connect.CodeUnimplemented, errors.New("no streams"))
 	}
+	return p.serve(ctx, s)
+}
+
+// upgraded serves a stream over a connection of its own.
+func (p *peer) upgraded(w http.ResponseWriter, r *http.Request) {
+	if !p.upgrade || p.noBidi || !appendwire.Asked(r) {
+		w.WriteHeader(http.StatusMethodNotAllowed)
+		return
+	}
+	conn, rw, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	defer func() { _ = recover() }() // http.ErrAbortHandler: the connection breaks
+	_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+appendwire.Protocol+"\r\n\r\n")
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	s := wirePeer{conn, rw}
+	_ = p.serve(ctx, s)
+	_ = conn.(*net.TCPConn).CloseWrite()
+	_, _ = io.Copy(io.Discard, conn)
+}
+
+type wirePeer struct {
+	conn net.Conn
+	in   io.Reader
+}
+
+func (s wirePeer) Receive() (*firnv1.AppendStreamRequest, error) {
+	return appendwire.ReadRequest(s.in, func(int64) error { return nil })
+}
+
+func (s wirePeer) Send(m *firnv1.AppendStreamResponse) error {
+	return appendwire.WriteResponse(s.conn, m)
+}
+
+type peerStream interface {
+	Receive() (*firnv1.AppendStreamRequest, error)
+	Send(*firnv1.AppendStreamResponse) error
+}
+
+func (p *peer) serve(ctx context.Context, s peerStream) error {
 	for {
 		req, err := s.Receive()
 		if err != nil {
@@ -197,7 +245,11 @@ func (p *peer) AppendStream(ctx context.Context, s *connect.BidiStream[firnv1.Ap
 		case f == breakFirst || f == loseAnswer:
 			panic(http.ErrAbortHandler)
 		case f == mute:
-			<-ctx.Done()
+			if w, ok := s.(wirePeer); ok {
+				_, _ = io.Copy(io.Discard, w.conn)
+			} else {
+				<-ctx.Done()
+			}
 			return nil
 		}
 		if p.onReply != nil {

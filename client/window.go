@@ -8,6 +8,7 @@ type batch struct {
 	body  []byte // an Arrow IPC stream; nil once acknowledged
 	key   string // idempotency key of a writer that is no producer
 	sent  bool   // on the connection in use, or in a worker's hands
+	busy  bool   // the body may be read at this moment, by a connection in use or an older one
 	acked bool
 }
 
@@ -48,7 +49,7 @@ func (w *window) take(limit int) *batch {
 	}
 	for _, b := range w.batches {
 		if !b.sent {
-			b.sent = true
+			b.sent, b.busy = true, true
 			w.inFlight++
 			return b
 		}

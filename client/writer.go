@@ -23,7 +23,9 @@ type WriterOptions struct {
 	BatchRows  int64         // rows of a request at most; default 65,536
 	BatchBytes int64         // bytes of a request at most, about; default 4 MiB
 	Linger     time.Duration // longest wait for a batch to fill; default 10 ms
-	InFlight   int           // requests that wait for their acknowledgement; default 8
+	// InFlight is how many requests wait for their acknowledgement; default 32, and 8
+	// of an unordered writer, which holds a connection for each.
+	InFlight int
 	// Unordered sends requests over several connections: a little faster, and rows
 	// of different requests may change places in a bucket.
 	Unordered bool
@@ -58,7 +60,10 @@ func (o *WriterOptions) complete() error {
 		o.Linger = 10 * time.Millisecond
 	}
 	if o.InFlight == 0 {
-		o.InFlight = 8
+		o.InFlight = 32
+		if o.Unordered {
+			o.InFlight = 8
+		}
 	}
 	if o.MaxPendingBytes == 0 {
 		o.MaxPendingBytes = max(64<<20, 2*o.BatchBytes)
@@ -361,9 +366,14 @@ func (w *Writer) take(ctx context.Context, limit int) *batch {
 func (w *Writer) acked(id int64, answer *firnv1.AppendResponse) bool {
 	w.mu.Lock()
 	b := w.mu.win.find(id)
+	var body []byte
+	if b != nil && !b.busy {
+		body = b.body
+	}
 	ok := w.mu.win.ack(id)
 	w.signal()
 	w.mu.Unlock()
+	recycle(body)
 	if ok && w.opt.OnResult != nil {
 		w.opt.OnResult(BatchResult{First: b.first, Rows: b.rows, Answer: answer})
 	}

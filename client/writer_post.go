@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 )
 
@@ -47,7 +48,7 @@ func (w *Writer) postOnce(b *batch) error {
 	if w.opt.ProducerID != "" {
 		o.Producer = &Sequence{ID: w.opt.ProducerID, First: b.first, AckedBelow: w.Acked()}
 	}
-	res, err := w.t.post(ctx, newBody(b.body), o, false)
+	res, err := w.t.post(ctx, bytes.NewReader(b.body), o, false)
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -13,9 +12,49 @@ import (
 	firnv1 "github.com/firn-data/firn/api/firn/v1"
 )
 
-func newBody(b []byte) io.Reader { return bytes.NewReader(b) }
+// appendStream is an ordered stream of requests and their answers.
+type appendStream interface {
+	// send is over with the rows when it returns.
+	send(head *firnv1.AppendStreamRequest, rows []byte) error
+	// receive returns io.EOF when the agent says that it ends the stream. Its other
+	// errors have a class.
+	receive() (*firnv1.AppendStreamResponse, error)
+	closeSend()
+	close()
+}
 
-type appendStream = connect.BidiStreamForClient[firnv1.AppendStreamRequest, firnv1.AppendStreamResponse]
+// openStream opens the fastest stream that the agent, and what lies before it, offer.
+func (w *Writer) openStream(ctx context.Context) (appendStream, error) {
+	if !w.t.c.noUpgrade.Load() {
+		s, err := w.t.c.upgrade(ctx)
+		if ClassOf(err) != Unsupported {
+			return s, err
+		}
+		w.t.c.noUpgrade.Store(true)
+	}
+	return http2Stream{w.t.c.ordered.AppendStream(ctx)}, nil
+}
+
+// http2Stream is a stream of Connect.
+type http2Stream struct {
+	s *connect.BidiStreamForClient[firnv1.AppendStreamRequest, firnv1.AppendStreamResponse]
+}
+
+func (h http2Stream) send(head *firnv1.AppendStreamRequest, rows []byte) error {
+	head.ArrowIpc = rows
+	return h.s.Send(head)
+}
+
+func (h http2Stream) receive() (*firnv1.AppendStreamResponse, error) {
+	m, err := h.s.Receive()
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = broken(err)
+	}
+	return m, err
+}
+
+func (h http2Stream) closeSend() { _ = h.s.CloseRequest() }
+func (h http2Stream) close()     { _ = h.s.CloseResponse() }
 
 // streamLoop sends batches over one ordered stream at a time. After a break it
 // opens another and sends again, in order, what was not acknowledged.
@@ -67,7 +106,13 @@ func (w *Writer) runStream() (*batch, error) {
 	watch := time.AfterFunc(w.opt.AckTimeout, func() { cancel(errAckTimeout) })
 	defer watch.Stop()
 
-	stream := w.t.c.ordered.AppendStream(ctx)
+	stream, err := w.openStream(ctx)
+	if err != nil {
+		if cause := context.Cause(ctx); errors.Is(cause, errAckTimeout) {
+			err = errAckTimeout
+		}
+		return nil, err
+	}
 	sent := make(chan struct{})
 	go func() { // ends with ctx, or when the stream does
 		defer close(sent)
@@ -84,15 +129,15 @@ func (w *Writer) runStream() (*batch, error) {
 
 // sendAll sends batches as they come; what goes wrong is told by the receiving
 // side.
-func (w *Writer) sendAll(ctx context.Context, stream *appendStream, watch *time.Timer) {
-	defer func() { _ = stream.CloseRequest() }()
+func (w *Writer) sendAll(ctx context.Context, stream appendStream, watch *time.Timer) {
+	defer stream.closeSend()
 	first := true
 	for {
 		b := w.take(ctx, w.opt.InFlight)
 		if b == nil {
 			return
 		}
-		req := &firnv1.AppendStreamRequest{RequestId: b.id, ArrowIpc: b.body, IdempotencyKey: b.key}
+		req := &firnv1.AppendStreamRequest{RequestId: b.id, IdempotencyKey: b.key}
 		if w.opt.ProducerID != "" {
 			acked := w.Acked()
 			req.FirstSequence, req.AckedBelow = &b.first, &acked
@@ -103,26 +148,30 @@ func (w *Writer) sendAll(ctx context.Context, stream *appendStream, watch *time.
 		}
 		w.mu.Lock()
 		alone := w.mu.win.inFlight == 1
+		rows := b.body
 		w.mu.Unlock()
 		if alone { // the others' time runs already
 			watch.Reset(w.opt.AckTimeout)
 		}
-		if err := stream.Send(req); err != nil {
+		if err := stream.send(req, rows); err != nil {
 			return
 		}
+		w.mu.Lock()
+		b.busy = false
+		w.mu.Unlock()
 	}
 }
 
 // receiveAll settles batches by the agent's answers until the stream ends.
-func (w *Writer) receiveAll(stream *appendStream, watch *time.Timer) (*batch, error) {
-	defer func() { _ = stream.CloseResponse() }()
+func (w *Writer) receiveAll(stream appendStream, watch *time.Timer) (*batch, error) {
+	defer stream.close()
 	for {
-		resp, err := stream.Receive()
+		resp, err := stream.receive()
 		if errors.Is(err, io.EOF) { // ended in good order: an agent that shuts down
 			return nil, &Error{Class: Unavailable, Code: "unavailable", Message: "the agent ended the stream"}
 		}
 		if err != nil {
-			return nil, broken(err)
+			return nil, err
 		}
 		switch out := resp.Outcome.(type) {
 		case *firnv1.AppendStreamResponse_Result:

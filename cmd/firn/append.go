@@ -65,7 +65,7 @@ func (a *app) appendCommand() *cobra.Command {
 	f.StringVar(&o.producerID, "producer-id", "", "apply each row exactly once, and resume after a crash")
 	f.Int64Var(&o.writer.BatchRows, "batch-rows", 0, "rows of a request at most (default 65536)")
 	f.Int64Var(&o.writer.BatchBytes, "batch-bytes", 0, "bytes of a request at most, about (default 4 MiB)")
-	f.IntVar(&o.writer.InFlight, "in-flight", 0, "requests in flight (default 8)")
+	f.IntVar(&o.writer.InFlight, "in-flight", 0, "requests in flight (default 32)")
 	f.BoolVar(&o.writer.Unordered, "unordered", false, "let requests overtake each other")
 	return c
 }
