@@ -100,7 +100,7 @@ func (n *incarnation) takeOver(ctx context.Context, state *metastore.State, sile
 		later[id] = at
 	}
 	for _, id := range now {
-		err := n.fence(ctx, id)
+		err := n.fence(ctx, state, id)
 		if err == nil {
 			err = n.awaitSilence(ctx, id)
 		}

@@ -58,7 +58,7 @@ func (c *collector) run(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		if !c.active.Load() && !c.lakeDue() {
+		if !c.active.Load() && !c.lakeDue() && !c.pruneDue() && !c.probesDue() {
 			continue
 		}
 		if _, err := c.sweep(ctx); err != nil && ctx.Err() == nil {
@@ -224,8 +224,14 @@ func (c *collector) unlessFence(ctx context.Context, info objstore.Info) (verdic
 	return verdictDelete, nil
 }
 
+func (c *collector) probesDue() bool {
+	c.sweeping.Lock()
+	defer c.sweeping.Unlock()
+	return !c.probes.IsZero() && !c.n.agent.clock().Before(c.probes)
+}
+
 // sweepProbes removes what interrupted probes left behind. It looks at the first
-// sweep, and at one an hour later when something was too young then.
+// sweep, and an hour later when something was too young then.
 func (c *collector) sweepProbes(ctx context.Context) (deleted int, err error) {
 	a := c.n.agent
 	if c.probes.IsZero() || a.clock().Before(c.probes) {
@@ -258,14 +264,17 @@ func (c *collector) sweepProbes(ctx context.Context) (deleted int, err error) {
 	return deleted, nil
 }
 
+func (c *collector) pruneDue() bool {
+	return len(metastore.Prunable(c.n.agent.meta.State(), c.n.agent.clock())) > 0
+}
+
 // prune lets the metadata forget incarnations that are dead for long enough;
 // their fences become garbage by it.
 func (c *collector) prune(ctx context.Context) error {
-	now := c.n.agent.clock()
-	if len(metastore.Prunable(c.n.agent.meta.State(), now)) == 0 {
+	if !c.pruneDue() {
 		return nil
 	}
 	c.wake()
-	_, err := c.n.agent.meta.Append(ctx, metastore.DecidePrune(now))
+	_, err := c.n.agent.meta.Append(ctx, metastore.DecidePrune(c.n.agent.clock()))
 	return err
 }

@@ -14,10 +14,11 @@ import (
 // lakeGarbage is what the collector knows about garbage below lake/: directories
 // of dropped tables, and tables whose directory may hold orphans.
 type lakeGarbage struct {
-	scanned bool                 // lake/ was searched once for tables dropped before this incarnation
+	scanned bool                 // lake/ was searched for tables dropped before this incarnation
 	seq     uint64               // metadata sequence that tables was taken at
 	tables  map[uint64]string    // lake directories of the tables then
 	dropped map[string]time.Time // directories of dropped tables: when to remove them
+	ended   map[string]bool      // incarnations that the state knew to be dead then
 
 	mu      sync.Mutex
 	suspect map[uint64]time.Time // tables to sweep for orphans, and when
@@ -55,6 +56,9 @@ func (c *collector) suspectOrphans(table uint64) {
 func (c *collector) lakeDue() bool {
 	c.sweeping.Lock()
 	defer c.sweeping.Unlock()
+	if c.lake.seq != c.n.agent.meta.State().Seq {
+		return true // what it brought is found without a request
+	}
 	now := c.n.agent.clock()
 	for _, due := range c.lake.dropped {
 		if !now.Before(due) {
@@ -78,7 +82,8 @@ func (c *collector) sweepLake(ctx context.Context) (deleted int, err error) {
 }
 
 // findDropped notices tables that were dropped since the last sweep by comparing
-// states, and before this incarnation began by searching lake/ once.
+// states, and before this incarnation began by searching lake/ once, and once more
+// when a former incarnation is forgotten.
 func (c *collector) findDropped(ctx context.Context) error {
 	g, state := &c.lake, c.n.agent.meta.State()
 	due := c.n.agent.clock().Add(c.n.agent.cfg.SafeAge)
@@ -97,6 +102,7 @@ func (c *collector) findDropped(ctx context.Context) error {
 				drop(dir)
 			}
 		}
+		c.findForgotten(state)
 		g.tables, g.seq = tables, state.Seq
 	}
 	if g.scanned {
@@ -109,6 +115,33 @@ func (c *collector) findDropped(ctx context.Context) error {
 	})
 	g.scanned = err == nil
 	return err
+}
+
+// findForgotten notices that the metadata forgot an incarnation that had ended. It
+// may have put files after its slots were swept, and into directories that were
+// removed: a commit that a leave cut short, an upload of a process that was paused.
+// Its time is over now, so one more look at each table finds them all.
+func (c *collector) findForgotten(state *metastore.State) {
+	ended := map[string]bool{}
+	for _, g := range state.Agents() {
+		if g.State != metastore.Live {
+			ended[g.Incarnation] = true
+		}
+	}
+	former := c.lake.ended
+	c.lake.ended = ended
+	for id := range former {
+		if ended[id] {
+			continue
+		}
+		c.lake.scanned = false
+		for _, t := range state.Tables("") {
+			if c.n.owned[state.HomeSlot(t.ID)].Load() {
+				c.suspectOrphans(t.ID)
+			}
+		}
+		return
+	}
 }
 
 // hopAfter is how many objects of one directory are listed before the search

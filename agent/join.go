@@ -58,7 +58,7 @@ func (n *incarnation) start(ctx context.Context) error {
 	n.log, err = wal.New(wal.Options{
 		Store: a.store, Incarnation: n.id, FlushBytes: a.cfg.FlushBytes, FlushAge: a.cfg.FlushAge, InFlight: a.cfg.InFlight,
 		Codec: segments.CodecZSTD, MaxPendingBytes: 2*a.cfg.MaxPendingBytes + a.cfg.MaxRequestBytes,
-		OnCommit: n.publish, OnFatal: func(err error) { go n.fail(err) }, Logger: n.logger,
+		Now: a.clock, OnCommit: n.publish, OnFatal: func(err error) { go n.fail(err) }, Logger: n.logger,
 	})
 	if err != nil {
 		return err
@@ -199,13 +199,9 @@ func (n *incarnation) recover(ctx context.Context, state *metastore.State, plan 
 // recoverDead takes over the slots of a fenced incarnation.
 func (n *incarnation) recoverDead(ctx context.Context, state *metastore.State, r metastore.Recovery, mine map[int]bool) error {
 	var from uint64
-	ref, ok, err := wal.NewestCheckpoint(ctx, n.agent.store, r.Fenced)
+	ref, ok, err := n.newestCheckpoint(ctx, state, r.Fenced)
 	if err != nil {
 		return err
-	}
-	if claimed := r.Checkpoint; claimed.Incarnation == r.Fenced && (!ok || ref.Seq < claimed.Seq) {
-		return errs.New(errs.Corrupt, "no checkpoint of %s at or past %d can be read, with which it claimed its slots: what was live in them is lost; run firn fsck",
-			r.Fenced, claimed.Seq)
 	}
 	if ok {
 		if from, err = n.restore(ctx, state, ref, mine); err != nil {
@@ -220,6 +216,24 @@ func (n *incarnation) recoverDead(ctx context.Context, state *metastore.State, r
 		}
 		return nil
 	})
+}
+
+// newestCheckpoint returns where the recovery of another incarnation starts. One that
+// claimed slots had written a checkpoint first; when neither that nor a newer one can
+// be read, its log has no known start: its first positions may have been collected, and
+// to take the first absent one for its end would lose what is live behind it.
+func (n *incarnation) newestCheckpoint(ctx context.Context, state *metastore.State, other string) (ref wal.CheckpointRef, ok bool, err error) {
+	if ref, ok, err = wal.NewestCheckpoint(ctx, n.agent.store, other); err != nil {
+		return ref, ok, err
+	}
+	for _, slot := range state.Slots() {
+		claimed := slot.Checkpoint
+		if slot.Owner == other && claimed.Incarnation == other && (!ok || ref.Seq < claimed.Seq) {
+			return ref, false, errs.New(errs.Corrupt, "no checkpoint of %s at or past %d can be read, with which it claimed its slots: what was live in them is lost; run firn fsck",
+				other, claimed.Seq)
+		}
+	}
+	return ref, ok, nil
 }
 
 // restore loads the manifests of the wanted slots and returns the WAL position
@@ -296,7 +310,7 @@ func (n *incarnation) join(ctx context.Context) error {
 			return err
 		}
 		for _, former := range metastore.PlanStart(state, a.cfg.AgentID) {
-			if err := n.fence(ctx, former); err != nil {
+			if err := n.fence(ctx, state, former); err != nil {
 				return err
 			}
 		}
@@ -310,9 +324,9 @@ func (n *incarnation) join(ctx context.Context) error {
 }
 
 // fence ends another incarnation: first its WAL, then its life in the metadata.
-func (n *incarnation) fence(ctx context.Context, other string) error {
+func (n *incarnation) fence(ctx context.Context, state *metastore.State, other string) error {
 	var from uint64
-	ref, ok, err := wal.NewestCheckpoint(ctx, n.agent.store, other)
+	ref, ok, err := n.newestCheckpoint(ctx, state, other)
 	if err != nil {
 		return err
 	}

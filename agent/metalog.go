@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync/atomic"
+	"time"
 
 	"github.com/firn-data/firn/internal/objstore"
 	"github.com/firn-data/firn/metastore"
@@ -13,10 +14,11 @@ import (
 // incarnation opens it anew, because entries carry their writer's name.
 type metaLog struct {
 	log atomic.Pointer[metastore.Log]
+	now func() time.Time // time of entries; nil = time.Now
 }
 
 func (m *metaLog) open(ctx context.Context, store objstore.Store, writer string, logger *slog.Logger) error {
-	log, err := metastore.Open(ctx, store, metastore.Options{Writer: writer, Logger: logger})
+	log, err := metastore.Open(ctx, store, metastore.Options{Writer: writer, Now: m.now, Logger: logger})
 	if err != nil {
 		return err
 	}

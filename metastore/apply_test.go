@@ -190,6 +190,24 @@ func TestDeadIncarnationsAreForgottenLateAndOnlyWhenNotNeeded(t *testing.T) {
 	require.NoError(t, m.decide(DecidePrune(m.now)))
 }
 
+// The entry is stamped a moment after the decision, perhaps by a clock that was set
+// back meanwhile: a decision with no margin would be refused.
+func TestADecisionToForgetLeavesRoomForTheClock(t *testing.T) {
+	m := newMachine(t)
+	c := m.join(1, "c")
+	m.must(&Leave{Incarnation: c})
+	ended, _ := m.s.Agent(c)
+	require.Empty(t, Prunable(m.s, ended.EndedAt.Add(DeadKept+pruneMargin-1)))
+	decided := ended.EndedAt.Add(DeadKept + pruneMargin)
+	require.Equal(t, []string{c}, Prunable(m.s, decided))
+	m.now = decided.Add(-pruneMargin)
+	require.NoError(t, m.decide(DecidePrune(decided)))
+	require.Empty(t, m.s.Agents())
+	none, err := DecidePrune(decided)(m.s)
+	require.NoError(t, err)
+	require.Nil(t, none, "nobody is left to forget: no entry is written")
+}
+
 func TestApplyCallsWhatAppendWouldNotWriteCorrupt(t *testing.T) {
 	m := newMachine(t)
 	for name, e := range map[string]func(e *Entry){
