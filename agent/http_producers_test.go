@@ -262,7 +262,7 @@ func TestProducerParametersThatMakeNoSenseAreRefused(t *testing.T) {
 	for _, q := range []string{
 		"producer_id=p", "first_sequence=1", "acked_below=1", "producer_id=p&first_sequence=-1", "producer_id=p&first_sequence=x",
 		"producer_id=p&first_sequence=9223372036854775808", "producer_id=p&first_sequence=9223372036854775807",
-		"producer_id=p&first_sequence=5&acked_below=-1", "producer_id=" + strings.Repeat("x", 300) + "&first_sequence=0",
+		"producer_id=p&first_sequence=5&acked_below=-1", "producer_id=%ff&first_sequence=0", "producer_id=a%C3&first_sequence=0", "producer_id=" + strings.Repeat("x", 300) + "&first_sequence=0",
 	} {
 		if status, body := h.do("POST", tableURL+"k/rows?"+q, rowsBody(0, 2)); status != http.StatusBadRequest {
 			t.Errorf("%s: %d %s", q, status, body)
@@ -271,6 +271,9 @@ func TestProducerParametersThatMakeNoSenseAreRefused(t *testing.T) {
 	if status, body := h.do("POST", tableURL+"k/rows?producer_id=p&first_sequence=0", rowsBody(0, 1), "Idempotency-Key", "k"); status != http.StatusBadRequest {
 		t.Errorf("%d %s", status, body)
 	}
+	h.wantError("POST", tableURL+"k/rows", rowsBody(0, 1), "400 invalid_argument", "Idempotency-Key", "\xff")
+	// None of them is the end of the log.
+	h.must("POST", tableURL+"k/rows?producer_id=%00%20%C3%A4%2F&first_sequence=0", rowsBody(0, 1))
 	if status, body := h.do("GET", tableURL+"k/producers/p", ""); status != http.StatusNotFound {
 		t.Errorf("%d %s", status, body)
 	}

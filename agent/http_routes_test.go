@@ -103,6 +103,8 @@ func TestErrorsHaveTheirStatusCodeAndForm(t *testing.T) {
 		{"GET", tableURL + "nope/rows", "", "404 not_found"},
 		{"GET", tableURL + "o/rows", "", "406 unimplemented", "Accept", "text/html"},
 		{"GET", tableURL + "o/rows", "", "406 unimplemented", "Accept", "text/event-stream"},
+		{"GET", tableURL + "o/rows", "", "406 unimplemented", "Accept", "application/vnd.apache.arrow.file"},
+		{"POST", tableURL + "o/rows", "id\n1\n", "415 unimplemented", "Content-Type", "text/csv; header=absent"},
 		{"GET", tableURL + "o/rows", "", "406 unimplemented", "Accept", "*/*;q=0"},
 		{"GET", tableURL + "o/rows?columns=nope", "", "400 invalid_argument"},
 		{"GET", tableURL + "o/rows?columns=id,id", "", "400 invalid_argument"},

@@ -67,6 +67,8 @@ func offered(media string) (rows.Format, bool) {
 		return rows.NDJSON, true
 	case "text/*":
 		return rows.CSV, true
+	case "application/vnd.apache.arrow.file": // taken, not served: a file has its footer at the end
+		return 0, false
 	}
 	return rows.FormatFromContentType(media)
 }

@@ -74,7 +74,7 @@ func FormatFromContentType(contentType string) (Format, bool) {
 	case "application/json", "text/json":
 		return JSON, true
 	case "text/csv", "application/csv":
-		return CSV, true
+		return CSV, !strings.EqualFold(params["header"], "absent") // RFC 4180's parameter: columns are named by the header
 	case "application/vnd.apache.arrow.stream", "application/vnd.apache.arrow.file":
 		return ArrowStream, true
 	case "application/vnd.apache.parquet", "application/x-parquet", "application/parquet":

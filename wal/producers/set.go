@@ -3,6 +3,7 @@ package producers
 import (
 	"maps"
 	"slices"
+	"unicode/utf8"
 
 	"github.com/firn-data/firn/internal/errs"
 )
@@ -85,6 +86,9 @@ func (s *Set) Get(id string, idempotency bool) (State, bool) {
 func (s *Set) Admit(d Delta) ([]Range, error) {
 	if d.ID == "" || len(d.ID) > MaxIDBytes {
 		return nil, errs.New(errs.Invalid, "producer id of %d bytes: it needs 1 to %d", len(d.ID), MaxIDBytes)
+	}
+	if !utf8.ValidString(d.ID) { // the log could not be written, for nobody
+		return nil, errs.New(errs.Invalid, "producer id or key %q is not valid UTF-8", d.ID)
 	}
 	space := s.space(d.Idempotency)
 	if state, ok := space[d.ID]; ok {
