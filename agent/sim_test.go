@@ -6,22 +6,24 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
-	"slices"
 	"strconv"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/firn-data/firn/internal/objstore"
 	"github.com/firn-data/firn/internal/objstore/faultstore"
+	"github.com/firn-data/firn/lakehouse"
 )
 
 // The simulation runs whole agents in this process over one store in memory that
-// fails by seed, with writers that retry and replay, folds, compactions,
-// checkpoints and sweeps at a safe age of nothing, deaths, restarts under the
-// same id, and takeovers of a paused agent by another. After each episode an
-// auditor holds what was acknowledged or read against what is there.
+// fails by seed, with writers that retry and replay, folds, compactions, expiries,
+// retention by a clock that jumps, tables that are altered, dropped and created
+// again under load, checkpoints and sweeps at a safe age of nothing, deaths, restarts
+// under the same id, and takeovers of a paused agent by another. After each episode
+// an auditor holds what was acknowledged or read against what is there, and at the
+// end the store must come to rest without garbage.
 //
 // The seed fixes what is done and which calls fail, but not the order in which
 // goroutines run, so a seed gives the same kind of run and not the same log of
@@ -31,6 +33,9 @@ import (
 var simTables = []struct{ name, definition string }{
 	{"one", `{"name":"one","columns":[{"name":"id","type":"long"},{"name":"name","type":"string"}],"properties":{"fold_interval":"100ms"}}`},
 	{"keyed", `{"name":"keyed","columns":[{"name":"id","type":"long"},{"name":"name","type":"string"}],"bucket_key":["id"],"buckets":3,"properties":{"fold_interval":"0"}}`},
+	{"aged", `{"name":"aged","columns":[{"name":"id","type":"long"},{"name":"name","type":"string"}],"properties":{"fold_interval":"0","retention":"2h"}}`},
+	{"altered", `{"name":"altered","columns":[{"name":"id","type":"long"},{"name":"name","type":"string"}],"bucket_key":["id"],"buckets":2,"properties":{"fold_interval":"100ms"}}`},
+	{"brief", briefDefinition},
 }
 
 type simWorld struct {
@@ -38,8 +43,12 @@ type simWorld struct {
 	seed    uint64
 	rng     *rand.Rand
 	store   objstore.Store // the truth
+	ahead   atomic.Int64   // by how many ns the clock of store and agents is ahead
 	sources []*simSource
 	loose   *simLoose
+	aged    simAged
+	altered simAltered
+	brief   simBrief
 
 	seenMu sync.Mutex
 	seen   map[string]map[place]int64
@@ -81,7 +90,9 @@ func TestSimulatedAgentsLoseAndDoubleNothing(t *testing.T) {
 
 func runSim(t *testing.T, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 0xf12a))
-	w := &simWorld{t: t, seed: seed, rng: rng, store: objstore.NewMem(), seen: map[string]map[place]int64{}, loose: &simLoose{table: "one", acked: map[int64]bool{}}}
+	w := &simWorld{t: t, seed: seed, rng: rng, seen: map[string]map[place]int64{}, loose: &simLoose{table: "one", acked: map[int64]bool{}}}
+	w.store = objstore.NewMemClock(w.now)
+	w.aged.rows, w.altered.rows, w.brief.rows = map[int64]*agedRow{}, map[int64]*alteredRow{}, map[int64]*briefRow{}
 	w.sources = []*simSource{
 		newSimSource("one", "p1", 0, 4000, true, rand.New(rand.NewPCG(seed, 1))),
 		newSimSource("keyed", "p2", 1<<20, 4000, false, rand.New(rand.NewPCG(seed, 2))),
@@ -97,6 +108,9 @@ func runSim(t *testing.T, seed uint64) {
 	}
 	w.finish()
 }
+
+// now is the clock of the store and of all agents.
+func (w *simWorld) now() time.Time { return time.Now().Add(time.Duration(w.ahead.Load())) }
 
 func (w *simWorld) fatalf(format string, args ...any) {
 	w.t.Helper()
@@ -134,6 +148,8 @@ func (w *simWorld) serve(id string, faulty bool) *simAgent {
 		if s.agent, err = New(cfg, s.gate, logger); err != nil {
 			w.fatalf("%v", err)
 		}
+		s.agent.clock, s.agent.meta.now = w.now, w.now
+		s.agent.lake = lakehouse.Open(s.agent.store, lakehouse.Options{Logger: s.agent.logger, SafeAge: -1, Now: w.now})
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		err = s.agent.Open(ctx)
 		cancel()
@@ -186,207 +202,6 @@ func simFaults(rng *rand.Rand) []faultstore.Rule {
 	}
 	rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	return all[:2+rng.IntN(6)]
-}
-
-// episode lets clients work for a while and then lets something happen.
-func (w *simWorld) episode(n int) {
-	kind := []string{"death", "stop", "takeover", "faults"}[w.rng.IntN(4)]
-	if n == 0 || w.rng.IntN(3) > 0 {
-		w.serving.faults.Add(simFaults(w.rng)...)
-	}
-	clients, stop := context.WithCancel(context.Background())
-	defer stop()
-	limit := int64(n+1) * 700
-	done := w.clients(clients, limit, kind == "takeover")
-	pause(clients, time.Duration(100+w.rng.IntN(250))*time.Millisecond)
-	id := w.serving.agent.cfg.AgentID
-	former := w.serving
-	switch kind {
-	case "death":
-		former.gate.kill()
-		stop()
-		w.bury(former)
-		done()
-		w.serve(id, w.rng.IntN(2) == 0)
-	case "stop":
-		former.heal()
-		stop()
-		done()
-		w.close(former)
-		w.serve(id, w.rng.IntN(2) == 0)
-	case "takeover":
-		w.takeover(former, map[string]string{"a": "b", "b": "a"}[id], limit)
-		stop()
-		done()
-	case "faults":
-		stop()
-		done()
-	}
-	w.serving.heal()
-	w.await(w.serving)
-	w.quiesce(w.serving)
-	if err := w.audit(w.url()); err != nil {
-		w.fatalf("after episode %d (%s): %v", n, kind, err)
-	}
-}
-
-// takeover pauses a process in the middle of everything, has another take its
-// slots, and wakes it: nothing that it acknowledges then may be lost.
-func (w *simWorld) takeover(former *simAgent, id string, limit int64) {
-	former.gate.freeze()
-	before := former.agent.Incarnation()
-	for _, s := range w.sources {
-		s.doubt()
-	}
-	next := w.serve(id, false)
-	w.await(next)
-	clients, stop := context.WithTimeout(context.Background(), 300*time.Millisecond)
-	done := w.clients(clients, limit+300, true)
-	done()
-	stop()
-	former.gate.thaw()
-	deadline := time.Now().Add(10 * time.Second)
-	for former.agent.Incarnation() == before && former.agent.Err() == nil {
-		if time.Now().After(deadline) {
-			w.fatalf("the paused incarnation %s does not notice that it was fenced", before)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	pause(context.Background(), 20*time.Millisecond) // let it answer what waited
-	former.gate.kill()
-	w.bury(former)
-}
-
-// clients starts writers, readers and a janitor; the returned function waits for them.
-func (w *simWorld) clients(ctx context.Context, limit int64, calm bool) (wait func()) {
-	var wg sync.WaitGroup
-	for _, s := range w.sources {
-		wg.Go(func() { s.run(ctx, w.url, limit) })
-	}
-	wg.Go(func() { w.loose.run(ctx, w.url) })
-	seed := w.rng.Uint64()
-	wg.Go(func() { w.janitor(ctx, rand.New(rand.NewPCG(seed, 3)), calm) })
-	return wg.Wait
-}
-
-// janitor asks for folds and compactions, and reads. A calm one leaves
-// compaction alone: a paused compaction's files are safe only behind a safe age.
-func (w *simWorld) janitor(ctx context.Context, rng *rand.Rand, calm bool) {
-	for ctx.Err() == nil {
-		pause(ctx, time.Duration(10+rng.IntN(40))*time.Millisecond)
-		table := simTables[rng.IntN(len(simTables))].name
-		one, cancel := context.WithTimeout(ctx, 2*time.Second)
-		switch op := rng.IntN(4); {
-		case op == 0 && !calm:
-			_ = post(one, w.url()+tableURL+table+"/compact")
-		case op == 1:
-			if log, err := readLog(w.url(), table); err == nil {
-				if err := w.remember(table, log, false); err != nil {
-					w.t.Errorf("seed %d: %v", w.seed, err)
-				}
-			}
-		default:
-			_ = post(one, w.url()+tableURL+table+"/fold")
-		}
-		cancel()
-	}
-}
-
-// heal ends the faults of a process and applies what is still on its way.
-func (s *simAgent) heal() {
-	s.faults.Clear()
-	s.faults.Release(context.Background(), "")
-}
-
-// await waits until a process serves every bucket.
-func (w *simWorld) await(s *simAgent) {
-	deadline := time.Now().Add(15 * time.Second)
-	for {
-		var err error
-		for _, table := range simTables {
-			if _, e := fetch("GET", s.url()+tableURL+table.name+"/offsets"); e != nil {
-				err = e
-			}
-		}
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			w.fatalf("the agent does not serve: %v", err)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-}
-
-// quiesce waits for requests whose clients gave up: their rows may still land.
-func (w *simWorld) quiesce(s *simAgent) {
-	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
-	defer cancel()
-	for range 3 {
-		pause(ctx, 20*time.Millisecond)
-		n := s.agent.current.Load()
-		if n == nil {
-			w.fatalf("the agent has no incarnation")
-		}
-		if err := n.pending.Acquire(ctx, s.agent.cfg.MaxPendingBytes); err != nil {
-			w.fatalf("rows are pending for ever: %v", err)
-		}
-		n.pending.Release(s.agent.cfg.MaxPendingBytes)
-	}
-}
-
-// bury drops a dead process; what it says is of no interest.
-func (w *simWorld) bury(s *simAgent) {
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
-	defer cancel()
-	_ = s.agent.Close(ctx)
-}
-
-func (w *simWorld) close(s *simAgent) {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	if err := s.agent.Close(ctx); err != nil {
-		w.fatalf("close: %v", err)
-	}
-}
-
-// finish has a healthy agent take in the rest and then rest: nothing is garbage any more.
-func (w *simWorld) finish() {
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
-	defer cancel()
-	var wg sync.WaitGroup
-	for _, s := range w.sources {
-		s.mu.Lock()
-		s.rows = max(s.next, 1)
-		s.acked = s.acked[:s.rows]
-		s.mu.Unlock()
-		wg.Go(func() { s.run(ctx, w.url, s.rows) })
-	}
-	wg.Wait()
-	if ctx.Err() != nil {
-		w.fatalf("a producer does not come to its end")
-	}
-	if err := w.audit(w.url()); err != nil {
-		w.fatalf("at the end: %v", err)
-	}
-	for _, s := range w.all {
-		s.heal()
-	}
-	for deadline := time.Now().Add(20 * time.Second); ; {
-		check, err := CheckStore(ctx, w.store)
-		// A probe or a heartbeat of a process that died before it joined may
-		// belong to one that is about to join: they stay for an hour, and a week.
-		check.Garbage = slices.DeleteFunc(check.Garbage, func(key string) bool {
-			return strings.HasPrefix(key, "probe/") || strings.HasPrefix(key, "agents/")
-		})
-		if err == nil && len(check.Damage) == 0 && len(check.Garbage) == 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			w.fatalf("at rest: garbage %v, damage %v (%v)", check.Garbage, check.Damage, err)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
 }
 
 func (w *simWorld) end() {
