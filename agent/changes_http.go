@@ -85,6 +85,9 @@ func parseOffsets(v string) (map[int32]int64, error) {
 		if !ok || err1 != nil || err2 != nil || offset < 0 {
 			return nil, errs.New(errs.Invalid, "offsets %q: give bucket=offset pairs, as in 0=12,1=40", v)
 		}
+		if _, twice := out[int32(bucket)]; twice {
+			return nil, errs.New(errs.Invalid, "offsets %q: bucket %d is given twice", v, bucket)
+		}
 		out[int32(bucket)] = offset
 	}
 	return out, nil

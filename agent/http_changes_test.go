@@ -128,7 +128,7 @@ func TestEveryStartOfAStreamGivesExactlyTheRowsFromThere(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	for q, want := range map[string]string{
-		"start=offsets:0=41": "400 out_of_range", "start=offsets:1=0": "400 invalid_argument", "start=offsets:0=-1": "400 invalid_argument", "start=offsets:": "400 invalid_argument",
+		"start=offsets:0=41": "400 out_of_range", "start=offsets:1=0": "400 invalid_argument", "start=offsets:0=-1": "400 invalid_argument", "start=offsets:": "400 invalid_argument", "start=offsets:0=1,0=2": "400 invalid_argument",
 		"start=offsets:x": "400 invalid_argument", "start=timestamp:": "400 invalid_argument", "start=timestamp:now": "400 invalid_argument", "start=nowhere": "400 invalid_argument",
 		"start=snapshot": "400 invalid_argument", "buckets=1": "400 invalid_argument", "buckets=x": "400 invalid_argument", "columns=x": "400 invalid_argument",
 		"where=x": "400 invalid_argument", "limit=-1": "400 invalid_argument", "follow=maybe": "400 invalid_argument", "foo=1": "400 invalid_argument",

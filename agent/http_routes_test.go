@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -78,6 +79,7 @@ func TestErrorsHaveTheirStatusCodeAndForm(t *testing.T) {
 		{"POST", tableURL + "nope/compact", "", "404 not_found"},
 		{"POST", tableURL + "nope/expire", "", "404 not_found"},
 		{"POST", tableURL + "o/expire", `{"older_than":"soon"}`, "400 invalid_argument"},
+		{"POST", tableURL + "o/compact", `{"target_file_bytes":-1}`, "400 invalid_argument"},
 		{"POST", tableURL + "o/expire", `{"keep_last":-1}`, "400 invalid_argument"},
 		{"GET", tableURL + "o/producers/nobody", "", "404 not_found"},
 
@@ -200,6 +202,22 @@ func TestMetricsTellRowsRequestsAndStoreOperations(t *testing.T) {
 	} {
 		if !strings.Contains(body, want) {
 			t.Errorf("no %s", want)
+		}
+	}
+}
+
+func TestNoRouteRedirects(t *testing.T) {
+	h := start(t, objstore.NewMem())
+	direct := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	for path, form := range map[string]string{"/iceberg": `{"error":{`, "/iceberg//v1/config": `{"error":{`, "//iceberg/v1/config": `{"code":`, "//v1/databases": `{"code":`, "/metrics/": `{"code":`, "/firn.v1.DataService": `{"code":`} {
+		res, err := direct.Get(h.url + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(res.Body)
+		_ = res.Body.Close()
+		if res.StatusCode != http.StatusNotFound || !strings.HasPrefix(string(body), form) {
+			t.Errorf("%s: %d %s", path, res.StatusCode, body)
 		}
 	}
 }

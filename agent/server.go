@@ -197,7 +197,11 @@ func strictRoutes(mux *http.ServeMux) http.Handler {
 		}
 		if at := r.URL.EscapedPath(); r.Method != http.MethodConnect && at != tidy(at) {
 			// ServeMux would redirect, and a redirected POST loses its body.
-			writeError(w, errs.New(errs.NotFound, "no route %s %s: did you mean %s?", r.Method, at, tidy(at)))
+			refuseRoute(w, r, errs.New(errs.NotFound, "no route %s %s: did you mean %s?", r.Method, at, tidy(at)))
+			return
+		}
+		if r.URL.Path == "/iceberg" { // the same
+			refuseRoute(w, r, errs.New(errs.NotFound, "no route %s %s: the catalog's routes start with /iceberg/v1", r.Method, r.URL.Path))
 			return
 		}
 		_, pattern := mux.Handler(r)
@@ -217,6 +221,15 @@ func strictRoutes(mux *http.ServeMux) http.Handler {
 			writeError(w, finerError{errs.New(errs.Unsupported, "method %s is not served here; use %s", r.Method, strings.Join(allowed, ", ")), http.StatusMethodNotAllowed})
 		}
 	})
+}
+
+// refuseRoute answers in the form of the route's side of the house.
+func refuseRoute(w http.ResponseWriter, r *http.Request, err error) {
+	if strings.HasPrefix(r.URL.Path, "/iceberg") {
+		lakehouse.WriteCatalogError(w, r, err)
+		return
+	}
+	writeError(w, err)
 }
 
 // tidy returns a path without empty and dot segments.

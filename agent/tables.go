@@ -101,6 +101,9 @@ func (a *Agent) compactTable(ctx context.Context, req *firnv1.CompactTableReques
 	if err != nil {
 		return nil, err
 	}
+	if req.TargetFileBytes < 0 {
+		return nil, errs.New(errs.Invalid, "target_file_bytes is %d: must be a whole number from 0 (0: the table's own)", req.TargetFileBytes)
+	}
 	r, err := n.compact(ctx, def, true, req.TargetFileBytes)
 	if err != nil {
 		return nil, err
