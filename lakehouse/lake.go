@@ -117,7 +117,8 @@ type Lake struct {
 	lists     *lru[string, []iceberg.ManifestFile] // by manifest list URI
 	manifests *lru[string, []DataFile]             // by manifest URI: live entries
 	footers   *lru[string, *parquetFile]           // by data file key
-	refused   *lru[string, struct{}]               // orphans that no commit can name any more
+	scans     scanShares
+	refused   *lru[string, struct{}] // orphans that no commit can name any more
 }
 
 // Open makes a Lake over store. It sends no request.

@@ -76,7 +76,7 @@ type ScanBatch struct {
 // names the data file. When the consumer stops early, everything that was
 // started is waited for before Scan returns.
 //
-// Memory is bounded by ReadaheadBytes plus, for each decoder, one decoded row
+// Memory is bounded by ReadaheadBytes (less while other scans run) plus, for each decoder, one decoded row
 // group window and batchesAhead batches.
 func (s *Snapshot) Scan(ctx context.Context, opts ScanOptions) iter.Seq2[ScanBatch, error] {
 	return func(yield func(ScanBatch, error) bool) {
@@ -93,6 +93,8 @@ func (s *Snapshot) Scan(ctx context.Context, opts ScanOptions) iter.Seq2[ScanBat
 				return
 			}
 		}
+		opts, done := s.lake.share(opts)
+		defer done()
 		plan.withOffsets = opts.WithOffsets
 		plan.batchBytes = opts.BatchBytes
 		engine := scanEngine{plan: plan, parallel: opts.Parallel, budget: opts.ReadaheadBytes, ordered: opts.Ordered}

@@ -56,7 +56,9 @@ func (s *Snapshot) StreamBucket(ctx context.Context, opts StreamOptions) iter.Se
 		if opts.From >= opts.To {
 			return
 		}
-		stream, err := s.newBucketStream(ctx, opts)
+		scan, done := s.lake.share(ScanOptions{Parallel: opts.Parallel, ReadaheadBytes: opts.ReadaheadBytes, BatchBytes: opts.BatchBytes}.withDefaults())
+		defer done()
+		stream, err := s.newBucketStream(ctx, opts, scan)
 		if err == nil {
 			err = stream.run(ctx, yield)
 		}
@@ -76,12 +78,11 @@ type bucketStream struct {
 	stopped  bool
 }
 
-func (s *Snapshot) newBucketStream(ctx context.Context, opts StreamOptions) (*bucketStream, error) {
+func (s *Snapshot) newBucketStream(ctx context.Context, opts StreamOptions, scan ScanOptions) (*bucketStream, error) {
 	plan, err := s.planScan(opts.Columns, opts.Filter)
 	if err != nil {
 		return nil, err
 	}
-	scan := ScanOptions{Parallel: opts.Parallel, ReadaheadBytes: opts.ReadaheadBytes, BatchBytes: opts.BatchBytes}.withDefaults()
 	plan.withOffsets, plan.from, plan.to, plan.batchBytes = true, opts.From, opts.To, scan.BatchBytes
 	files := opts.Files
 	if files == nil {
