@@ -18,8 +18,10 @@ type folder struct {
 	n    *incarnation
 	kick chan struct{}
 
-	mu   sync.Mutex
-	busy map[uint64]bool
+	mu      sync.Mutex
+	busy    map[uint64]bool
+	watched map[uint64]*table // the only ones that may be due: a table at rest costs nothing
+	seq     uint64            // metadata sequence at which all tables were looked at
 }
 
 const (
@@ -29,7 +31,7 @@ const (
 )
 
 func newFolder(n *incarnation) *folder {
-	return &folder{n: n, kick: make(chan struct{}, 1), busy: map[uint64]bool{}}
+	return &folder{n: n, kick: make(chan struct{}, 1), busy: map[uint64]bool{}, watched: map[uint64]*table{}}
 }
 
 func (f *folder) wake() {
@@ -70,11 +72,35 @@ func (f *folder) run(ctx context.Context) {
 	}
 }
 
+// watch has the folder look at a table until it is at rest. Whoever makes a table
+// leave its rest calls it afterwards.
+func (f *folder) watch(t *table) {
+	f.mu.Lock()
+	f.watched[t.id] = t
+	f.mu.Unlock()
+}
+
+// review looks at all tables once after a change of the metadata: one may have
+// got a retention, which makes work without rows.
+func (f *folder) review(seq uint64) {
+	f.mu.Lock()
+	known := f.seq == seq
+	f.seq = seq
+	f.mu.Unlock()
+	if known {
+		return
+	}
+	for _, t := range f.n.allTables() {
+		f.watch(t)
+	}
+}
+
 // due lists the tables to fold, the fullest first. Under pressure every table
 // with live rows is due.
 func (f *folder) due(urgent bool) []*metastore.Table {
 	now := f.n.agent.clock()
 	state := f.n.agent.meta.State()
+	f.review(state.Seq)
 	type candidate struct {
 		def   *metastore.Table
 		bytes int64
@@ -82,12 +108,16 @@ func (f *folder) due(urgent bool) []*metastore.Table {
 	var list []candidate
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, t := range f.n.allTables() {
+	for _, t := range f.watched {
 		if f.busy[t.id] {
 			continue
 		}
 		def, ok := state.Table(t.id)
-		if !ok || (!t.foldDue(def, now) && !t.maintenanceDue(def, now) && (!urgent || t.oldest.Load() == 0)) {
+		if !ok || t.atRest(def) {
+			delete(f.watched, t.id)
+			continue
+		}
+		if !t.foldDue(def, now) && !t.maintenanceDue(def, now) && (!urgent || t.oldest.Load() == 0) {
 			continue
 		}
 		f.busy[t.id] = true
@@ -180,6 +210,7 @@ func (n *incarnation) foldOnce(ctx context.Context, t *table, def *metastore.Tab
 	}
 	n.adopt(t, snap)
 	t.folds.Add(1)
+	n.folder.watch(t)
 	t.lastFold.Store(n.agent.clock().UnixNano())
 	n.agent.metrics.folded(res, n.agent.clock().Sub(start))
 	n.checkpoints.soon()

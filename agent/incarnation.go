@@ -101,6 +101,7 @@ func (n *incarnation) tableFor(def *metastore.Table) (*table, error) {
 	if t = n.tables[def.ID]; t == nil {
 		t = newTable(def.ID, def.Buckets, func(b int32) int { return state.SlotOf(def.ID, b) })
 		n.tables[def.ID] = t
+		n.folder.watch(t)
 	}
 	return t, nil
 }
@@ -140,7 +141,9 @@ func (n *incarnation) publish(c wal.Committed) {
 		n.refs.add(c.ID, 1)
 		n.unfolded.Add(ls.ref.Bytes)
 		t.unfolded.Add(ls.ref.Bytes)
-		t.oldest.CompareAndSwap(0, seg.Timestamp)
+		if t.oldest.CompareAndSwap(0, seg.Timestamp) {
+			n.folder.watch(t)
+		}
 		if i < len(c.Rows) {
 			n.buffer.put(segmentKey{c.ID, int32(i)}, c.Rows[i], seg.RawBytes) //nolint:gosec // few segments an object
 		}

@@ -134,6 +134,7 @@ func (n *incarnation) own(state *metastore.State, slots map[int]bool) {
 	for _, t := range n.allTables() {
 		t.synced.Store(false)
 		t.noteLive()
+		n.folder.watch(t)
 	}
 	for s := range slots {
 		n.owned[s].Store(true)

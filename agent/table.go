@@ -28,6 +28,7 @@ type table struct {
 
 	keys requestKeys
 
+	due     atomic.Pointer[schedule]
 	snap    atomic.Pointer[cachedSnapshot]
 	readers snapshotPins // of Iceberg snapshots
 
@@ -73,14 +74,32 @@ func (t *table) noteLive() {
 	t.oldest.Store(oldest)
 }
 
+// schedule is what a table's definition says about folds and maintenance. It is
+// kept with the table: properties are text, and the folder looks often.
+type schedule struct {
+	def          *metastore.Table
+	foldInterval time.Duration // 0 = by size or on demand only
+	foldBytes    int64
+	retention    time.Duration // 0 = rows are kept
+}
+
+func (t *table) schedule(def *metastore.Table) *schedule {
+	if s := t.due.Load(); s != nil && s.def == def {
+		return s
+	}
+	s := &schedule{def, def.FoldInterval(), def.FoldBytes(), def.Retention()}
+	t.due.Store(s)
+	return s
+}
+
 // foldDue says whether a table's live rows should be folded now.
 func (t *table) foldDue(def *metastore.Table, now time.Time) bool {
 	oldest := t.oldest.Load()
 	if oldest == 0 {
 		return false
 	}
-	interval := def.FoldInterval() // 0 = by size or on demand only
-	return t.unfolded.Load() >= def.FoldBytes() || (interval > 0 && now.Sub(time.UnixMicro(oldest)) >= interval)
+	s := t.schedule(def)
+	return t.unfolded.Load() >= s.foldBytes || (s.foldInterval > 0 && now.Sub(time.UnixMicro(oldest)) >= s.foldInterval)
 }
 
 // maintenanceDue says whether it is time to look for files to join, snapshots to
@@ -90,8 +109,13 @@ func (t *table) maintenanceDue(def *metastore.Table, now time.Time) bool {
 	if t.folds.Load()-t.foldsMaintained.Load() >= maintenanceEvery {
 		return true
 	}
-	r := def.Retention()
+	r := t.schedule(def).retention
 	return r > 0 && now.UnixNano()-t.lastMaintained.Load() >= int64(min(max(r/4, time.Second), time.Minute))
+}
+
+// atRest says that nothing but a row or a change of its definition can make a table due.
+func (t *table) atRest(def *metastore.Table) bool {
+	return t.oldest.Load() == 0 && t.folds.Load()-t.foldsMaintained.Load() < maintenanceEvery && t.schedule(def).retention == 0
 }
 
 func (t *table) maintained(now time.Time) {
