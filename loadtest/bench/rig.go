@@ -82,10 +82,19 @@ func (r *rig) url() string { return "http://" + r.agent.Addr() }
 
 // table makes a table that is folded when the case says so only.
 func (r *rig) table(ctx context.Context, name string, shape loadtest.Shape) (*client.Table, error) {
-	_, err := r.client.CreateTable(ctx, &firnv1.CreateTableRequest{
+	return r.client.Table(rigDatabase, name), r.tableOf(ctx, name, shape, 1)
+}
+
+// tableOf is table with a number of buckets, by the rows' sequence.
+func (r *rig) tableOf(ctx context.Context, name string, shape loadtest.Shape, buckets int32) error {
+	req := &firnv1.CreateTableRequest{
 		Database: rigDatabase, Name: name, Columns: shape.Columns(), Properties: map[string]string{"fold_interval": "0", "fold_bytes": "17179869184"},
-	})
-	return r.client.Table(rigDatabase, name), err
+	}
+	if buckets > 1 {
+		req.Buckets, req.BucketKey = buckets, []string{"seq"}
+	}
+	_, err := r.client.CreateTable(ctx, req)
+	return err
 }
 
 // batches makes rows ahead of time, so that making them is not measured.
