@@ -3,7 +3,6 @@ package loadtest
 import (
 	"context"
 	"fmt"
-	"hash/crc32"
 	"os"
 	"runtime"
 	"sync/atomic"
@@ -15,14 +14,13 @@ import (
 
 	"github.com/firn-data/firn/internal/objstore"
 	"github.com/firn-data/firn/internal/objstore/open"
+	"github.com/firn-data/firn/segments"
 )
 
 const (
 	ceilingTime        = 3 * time.Second
 	ceilingObjectBytes = 4 << 20 // as the agent's flush_bytes
 )
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // ceilings runs the programs that do only what cannot be left out, and puts their
 // speed beside the agent's.
@@ -71,17 +69,16 @@ func (r *run) appendCeiling(ctx context.Context) (float64, error) {
 	g, ctx := errgroup.WithContext(ctx)
 	for worker := range runtime.GOMAXPROCS(0) {
 		g.Go(func() error {
-			enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
+			c, err := NewCeiling(r.o.Shape)
 			if err != nil {
 				return err
 			}
-			defer func() { _ = enc.Close() }()
 			for n := 0; time.Since(begun) < ceilingTime; n++ {
 				var group []arrow.RecordBatch
 				for i := range perObject {
 					group = append(group, r.gen.Batch(int32(worker), int64((n*perObject+i)*r.o.BatchRows), r.o.BatchRows)) //nolint:gosec // a worker number
 				}
-				if err := PutCeiling(ctx, store, fmt.Sprintf("ceiling/%d-%d", worker, n), enc, group); err != nil {
+				if err := c.Put(ctx, store, fmt.Sprintf("ceiling/%d-%d", worker, n), group); err != nil {
 					return err
 				}
 				rows.Add(int64(perObject * r.o.BatchRows))
@@ -93,22 +90,43 @@ func (r *run) appendCeiling(ctx context.Context) (float64, error) {
 	return float64(rows.Load()) / time.Since(begun).Seconds(), err
 }
 
-// PutCeiling is the least that makes rows durable: compress every buffer, checksum
-// it, put the object.
-func PutCeiling(ctx context.Context, store objstore.Store, key string, enc *zstd.Encoder, group []arrow.RecordBatch) error {
-	var object []byte
+// Ceiling is the least that makes rows durable: hash every row, compress every
+// buffer, put the object. It belongs to one goroutine.
+type Ceiling struct {
+	schema *segments.Schema
+	enc    *zstd.Encoder
+	object []byte // of the last put: stores do not keep it
+}
+
+// ceilingBuckets is how many buckets the ceiling program hashes rows into.
+const ceilingBuckets = 16
+
+// NewCeiling returns a ceiling program for rows of a shape.
+func NewCeiling(shape Shape) (*Ceiling, error) {
+	schema, err := shape.TableSchema()
+	if err != nil {
+		return nil, err
+	}
+	enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false))
+	return &Ceiling{schema: schema, enc: enc}, err
+}
+
+// Put makes the rows of a group durable in one object.
+func (c *Ceiling) Put(ctx context.Context, store objstore.Store, key string, group []arrow.RecordBatch) error {
+	c.object = c.object[:0]
 	for _, rec := range group {
+		if _, err := segments.BucketRows(rec, []int32{sequenceID}, c.schema, ceilingBuckets); err != nil {
+			return err
+		}
 		for _, col := range rec.Columns() {
 			for _, buf := range col.Data().Buffers() {
 				if buf != nil {
-					at := len(object)
-					object = enc.EncodeAll(buf.Bytes(), object)
-					_ = crc32.Checksum(object[at:], castagnoli)
+					c.object = c.enc.EncodeAll(buf.Bytes(), c.object)
 				}
 			}
 		}
 	}
-	_, err := store.PutIfAbsent(ctx, key, object)
+	_, err := store.PutIfAbsent(ctx, key, c.object)
 	return err
 }
 

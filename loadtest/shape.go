@@ -8,6 +8,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
 	firnv1 "github.com/firn-data/firn/api/firn/v1"
+	"github.com/firn-data/firn/segments"
 )
 
 // Shape is a kind of row.
@@ -64,6 +65,22 @@ func (s Shape) Schema() *arrow.Schema {
 		fields = append(fields, arrow.Field{Name: c.Name, Type: types[c.Type], Nullable: !c.Required})
 	}
 	return arrow.NewSchema(fields, nil)
+}
+
+// sequenceID is the field id of the sequence in TableSchema.
+const sequenceID = 2
+
+// TableSchema returns the schema of a table of the shape's rows, ids in order from 1.
+func (s Shape) TableSchema() (*segments.Schema, error) {
+	out := &segments.Schema{}
+	for i, c := range s.Columns() {
+		t, err := segments.ParseType(c.Type)
+		if err != nil {
+			return nil, err
+		}
+		out.Fields = append(out.Fields, segments.Field{ID: int32(i + 1), Name: c.Name, Type: t, Required: c.Required}) //nolint:gosec // few columns
+	}
+	return out, nil
 }
 
 func (s Shape) known() bool {

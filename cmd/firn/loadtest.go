@@ -83,6 +83,9 @@ func (a *app) benchCommand() *cobra.Command {
 		ValidArgs: cases, Args: cobra.OnlyValidArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Cases, o.Progress = args, a.errOut
+			if program, err := os.Executable(); err == nil {
+				o.AgentProgram = program
+			}
 			r, err := bench.Run(cmd.Context(), o)
 			if err != nil {
 				return err
@@ -97,6 +100,7 @@ func (a *app) benchCommand() *cobra.Command {
 	f.IntVar(&o.Repeat, "repeat", 0, "repeats of a case (default 3)")
 	f.BoolVar(&o.Large, "large", false, "also the cases that take long: 10,000 tables, 20,000 live segments")
 	f.DurationVar(&o.PutDelay, "put-delay", 0, "time of a put in the latency cases (default 30ms)")
+	f.DurationVar(&o.Measure, "measure", 0, "time of a workload in the arrow and ndjson cases (default 2s)")
 	f.BoolVar(&markdown, "markdown", false, "print the table of docs/benchmarks.md")
 	return c
 }

@@ -20,7 +20,11 @@ type Options struct {
 	Repeat   int           // default 3
 	Large    bool          // also 10,000 tables and 20,000 live segments
 	PutDelay time.Duration // of the store in the latency cases; default 30 ms
-	Progress io.Writer     // a line for each repeat; nil = none
+	Measure  time.Duration // of a workload in the throughput cases, after a warm-up; default 2 s
+	// AgentProgram is the path of firn, for the figures of an agent in a process of
+	// its own; empty = they are left out.
+	AgentProgram string
+	Progress     io.Writer // a line for each repeat; nil = none
 }
 
 // Figure is one measured value beside its ceiling or goal.
@@ -85,11 +89,14 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	if o.PutDelay == 0 {
 		o.PutDelay = 30 * time.Millisecond
 	}
+	if o.Measure == 0 {
+		o.Measure = 2 * time.Second
+	}
 	if o.Progress == nil {
 		o.Progress = io.Discard
 	}
-	if o.Repeat < 1 || o.PutDelay < 0 {
-		return Report{}, fmt.Errorf("repeats and delays must be positive")
+	if o.Repeat < 1 || o.PutDelay < 0 || o.Measure < 0 {
+		return Report{}, fmt.Errorf("repeats and times must be positive")
 	}
 	r := Report{Started: time.Now(), Go: runtime.Version(), CPUs: runtime.NumCPU(), LoadStart: loadtest.LoadAverage()}
 	for _, name := range o.Cases {

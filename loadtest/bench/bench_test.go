@@ -52,3 +52,18 @@ func TestOneCaseRunsAndReportsItsFigures(t *testing.T) {
 		t.Error("an unknown case was taken")
 	}
 }
+
+func TestTheThroughputCasesRunAndReportTheirFigures(t *testing.T) {
+	r, err := bench.Run(t.Context(), bench.Options{Cases: []string{"arrow", "ndjson"}, Repeat: 1, Measure: 10 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Figures) < 8 {
+		t.Fatalf("%d figures", len(r.Figures))
+	}
+	for _, f := range r.Figures {
+		if f.Value <= 0 || f.Ceiling <= 0 || f.Ratio <= 0 {
+			t.Errorf("%s, %s: %g of %g", f.Case, f.Name, f.Value, f.Ceiling)
+		}
+	}
+}
