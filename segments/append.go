@@ -10,8 +10,9 @@ import (
 	"github.com/firn-data/firn/internal/errs"
 )
 
-// appendValue appends a value as FromIcebergValue returns it; nil is NULL.
-func appendValue(b array.Builder, v any) error {
+// AppendValue appends a value as FromIcebergValue returns it; nil is NULL. One that
+// does not fit the builder is Invalid.
+func AppendValue(b array.Builder, v any) error {
 	ok := true
 	switch v := v.(type) {
 	case nil:

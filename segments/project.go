@@ -71,7 +71,7 @@ func ConstantArray(t Type, dt arrow.DataType, v any, n int) (arrow.Array, error)
 	b := array.NewBuilder(memory.DefaultAllocator, dt)
 	b.Reserve(n)
 	for range n {
-		if err := appendValue(b, v); err != nil {
+		if err := AppendValue(b, v); err != nil {
 			return nil, errs.New(errs.Invalid, "a Go value of type %T is no value of type %s", v, t)
 		}
 	}
