@@ -18,7 +18,8 @@ import (
 	"github.com/firn-data/firn/segments/rows"
 )
 
-const ndjsonSenders = 4
+// ndjsonSenders post at once: few would measure how long one waits for its answer.
+const ndjsonSenders = 16
 
 // ndjsonAppend posts NDJSON bodies and, as ceilings, decodes them on all
 // processors: by the JSON readers of libraries and by Firn's own.

@@ -3,6 +3,7 @@ package rows
 import (
 	"bytes"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/firn-data/firn/internal/errs"
@@ -68,12 +69,7 @@ func (b *buffer) read(carry []byte) (data []byte, slow bool, err error) {
 	for need < 2*len(carry) {
 		need *= 2
 	}
-	var buf []byte
-	if n := len(b.free); n > 0 && cap(b.free[n-1]) >= need {
-		buf, b.free = b.free[n-1][:need], b.free[:n-1]
-	} else {
-		buf = make([]byte, need)
-	}
+	buf := b.room(need)
 	b.size = min(2*b.size, b.most)
 	n := copy(buf, carry)
 	m, slow, err := b.r.fill(buf[n:])
@@ -88,13 +84,38 @@ func (b *buffer) read(carry []byte) (data []byte, slow bool, err error) {
 	return data, slow, err
 }
 
+// usedBlocks are blocks of decoders that have ended. Blocks of rows longer than
+// the largest block are not kept.
+var usedBlocks = sync.Pool{New: func() any { return new([]byte) }}
+
+// room returns n bytes, with anything in them.
+func (b *buffer) room(n int) []byte {
+	if last := len(b.free) - 1; last >= 0 && cap(b.free[last]) >= n {
+		block := b.free[last]
+		b.free = b.free[:last]
+		return block[:n]
+	}
+	if used := *usedBlocks.Get().(*[]byte); cap(used) >= n {
+		return used[:n]
+	}
+	return make([]byte, n)
+}
+
 func (b *buffer) recycle(blk block) {
 	if len(b.free) < maxWorkers {
 		b.free = append(b.free, blk.data[:cap(blk.data)])
 	}
 }
 
-func (b *buffer) close() { b.r.close() }
+func (b *buffer) close() {
+	b.r.close()
+	for _, block := range b.free {
+		if cap(block) <= maxBlock {
+			usedBlocks.Put(&block)
+		}
+	}
+	b.free = nil
+}
 
 // lineBlocks cuts NDJSON after newlines.
 type lineBlocks struct{ buffer }
