@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"runtime"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -148,8 +149,11 @@ func arrowJSON(body []byte) (n int64, err error) {
 	return n, r.Err()
 }
 
+// flightsTable is the schema that an agent would have of the table.
+var flightsTable = sync.OnceValues(loadtest.Flights.TableSchema)
+
 func ownJSON(body []byte) (n int64, err error) {
-	schema, err := loadtest.Flights.TableSchema()
+	schema, err := flightsTable()
 	if err != nil {
 		return 0, err
 	}

@@ -289,3 +289,34 @@ func TestLongsAreNumbersOrStringsOnRequest(t *testing.T) {
 	require.Equal(t, `{"a":"1","l":["2"],"i":3}`+"\n", string(encode(t, s, rows.EncodeOptions{LongAsString: true}, chunks[0].Rows)))
 	require.Equal(t, "[{\"a\":1,\"l\":[2],\"i\":3}]\n", string(encode(t, s, rows.EncodeOptions{Format: rows.JSON}, chunks[0].Rows)))
 }
+
+// TestDecodersThatFollowEachOtherShareNoRows: their columns do share memory.
+func TestDecodersThatFollowEachOtherShareNoRows(t *testing.T) {
+	s := segtest.Schema("id int required", "v string", "n long")
+	line := func(id int, v string) string { return fmt.Sprintf(`{"id":%d,"v":%q,"n":%d}`+"\n", id, v, id*2) }
+	var kept []rows.Chunk
+	var want []string
+	for round := range 40 {
+		var body, good strings.Builder
+		for i := range 1 + round*50%400 {
+			body.WriteString(line(i, fmt.Sprint("round ", round)))
+			good.WriteString(line(i, fmt.Sprint("round ", round)))
+			if round%3 == 1 && i%7 == 3 { // ends in the middle of a row
+				body.WriteString(`{"id":7,"v":"half","n":"x"}` + "\n" + `{"id":8,"v":` + "\n")
+			}
+		}
+		o := rows.DecodeOptions{Schema: s, Format: rows.NDJSON, SkipBadRows: true, IgnoreUnknown: round%2 == 1}
+		chunks, _, err := decode(t, []byte(body.String()), o)
+		require.NoError(t, err)
+		kept = append(kept, chunks...)
+		want = append(want, good.String())
+		if round%5 == 0 { // given up half way
+			d, err := rows.NewDecoder(strings.NewReader(strings.Repeat(line(1, "given up"), 5000)), o)
+			require.NoError(t, err)
+			_, err = d.Next()
+			require.NoError(t, err)
+			require.NoError(t, d.Close())
+		}
+	}
+	require.Equal(t, strings.Join(want, ""), ndjson(t, s, kept))
+}

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 
 	"github.com/firn-data/firn/internal/errs"
+	"github.com/firn-data/firn/segments"
 )
 
 // block is a stretch of a text body that holds whole rows.
@@ -149,10 +151,35 @@ func (t *textSource) close() {
 	}
 	t.queue = nil
 	t.blocks.close()
+	for _, w := range t.free {
+		w.rest()
+	}
+	t.free = nil
+}
+
+// idleWorkers are those of decoders that have ended, with columns about as large
+// as the rows of a request were. NDJSON's have no state of their body's.
+var idleWorkers sync.Pool
+
+// purpose is what a worker can be used for again.
+type purpose struct {
+	selected, table *segments.Schema
+	ignoreUnknown   bool
+}
+
+// rest makes a worker ready for another decoder.
+func (w *worker) rest() {
+	if w.opts.Format != NDJSON || w.faulty {
+		return
+	}
+	w.opts, w.out, w.ords, w.scan = nil, part{}, nil, scanner{scratch: w.scan.scratch[:0]}
+	idleWorkers.Put(w)
 }
 
 // worker decodes blocks into columns of its own.
 type worker struct {
+	purpose
+	faulty bool // its columns cannot be trusted
 	opts   *DecodeOptions
 	schema *arrow.Schema
 	obj    *object
@@ -170,13 +197,20 @@ type worker struct {
 
 func (t *textSource) newWorker() (*worker, error) {
 	d := t.d
+	use := purpose{selected: d.schema, table: d.opts.Schema, ignoreUnknown: d.opts.IgnoreUnknown}
+	if d.opts.Format == NDJSON {
+		if w, _ := idleWorkers.Get().(*worker); w != nil && w.purpose == use {
+			w.opts = &d.opts
+			return w, nil
+		}
+	}
 	obj, err := newObject(d.schema.Fields, d.opts.IgnoreUnknown)
 	if err != nil {
 		return nil, err
 	}
 	table := d.opts.Schema
 	obj.hidden = func(name string) bool { return table.Index(name) >= 0 }
-	w := &worker{opts: &d.opts, schema: d.arrow, obj: obj}
+	w := &worker{purpose: use, opts: &d.opts, schema: d.arrow, obj: obj}
 	if c, ok := t.blocks.(*csvBlocks); ok {
 		w.header = func() []int { return c.columns }
 	}
@@ -188,6 +222,7 @@ func (w *worker) decode(blk block) (out part) {
 	w.out, w.good, w.ords, w.check, w.refused = part{}, 0, nil, 1, false
 	defer func() {
 		if r := recover(); r != nil {
+			w.faulty = true
 			out = part{err: errs.New(errs.Internal, "decode %s rows: %v", w.opts.Format, r)}
 		}
 	}()
