@@ -146,6 +146,23 @@ func TestAnEndlessBodyIsAnsweredAsSoonAsARowIsBad(t *testing.T) {
 	}
 }
 
+// The columns of the rows before it held pieces of the broken one, which ended the process.
+func TestABodyThatBreaksInMidRowIsAppliedUpToThatRow(t *testing.T) {
+	h := start(t, objstore.NewMem())
+	h.createTable("orders", 1)
+	body := `[{"id":1},{"id":2,"name":null "x":1}]`
+	for _, q := range []string{"?stream=true", "?stream=true&on_error=skip"} {
+		text := h.wantError("POST", tableURL+"orders/rows"+q, body, "400 invalid_argument", "Content-Type", "application/json")
+		if !strings.Contains(text, `"rows":1`) || !strings.Contains(text, `"stopped_at_row":1`) {
+			t.Error(text)
+		}
+	}
+	h.wantError("POST", tableURL+"orders/rows", body, "400 invalid_argument", "Content-Type", "application/json")
+	if n := h.count("orders", ""); n != 2 {
+		t.Errorf("%d rows", n)
+	}
+}
+
 // eventually waits for a condition.
 func (h *harness) eventually(ok func() bool) {
 	h.t.Helper()

@@ -27,6 +27,22 @@ func column(t testing.TB, typ, value string) (string, error) {
 	return strings.TrimSuffix(strings.TrimPrefix(out, `{"c":`), "}\n"), nil
 }
 
+// The row that breaks the body leaves nothing of itself in the columns of those before it.
+func TestRowsBeforeABrokenOneAreWhole(t *testing.T) {
+	s := segtest.Schema("a long", "s string", "li list<string>", "st struct<x:int,y:string>")
+	body := `[{"a":1,"s":"x","li":["p"],"st":{"x":1,"y":"q"}},{"a":2,"s":null,"li":["r",null],"st":{"x":2,"y":"z"} "a"}]`
+	for _, skip := range []bool{false, true} {
+		chunks, _, err := decode(t, []byte(body), rows.DecodeOptions{Schema: s, Format: rows.JSON, SkipBadRows: skip})
+		require.True(t, errs.Is(err, errs.Invalid), "%v", err)
+		require.Len(t, chunks, 1)
+		for i, col := range chunks[0].Rows.Columns() {
+			require.Equal(t, 1, col.Len(), "column %d", i)
+		}
+		_, err = segments.Encode(chunks[0].Rows, s, segments.CodecNone)
+		require.NoError(t, err)
+	}
+}
+
 func TestJSONValuesAreTakenExactly(t *testing.T) {
 	for _, c := range []struct{ typ, in, out string }{
 		{"boolean", "true", "true"}, {"boolean", "false", "false"}, {"boolean", "null", "null"},

@@ -317,6 +317,7 @@ func (w *worker) jsonRow(row []byte) bool {
 // reject reports row n, whose fault the scanner holds.
 func (w *worker) reject(n int64) {
 	e := RowError{Row: n, Column: w.scan.path, Reason: w.scan.why.Error()}
+	w.obj.truncate(w.good)
 	syntax := w.brokenJSON()
 	if syntax != nil && w.opts.Format != CSV {
 		e.Reason = fmt.Sprintf("%s (byte %d of the row)", syntax, w.scan.pos)
@@ -327,7 +328,6 @@ func (w *worker) reject(n int64) {
 		}
 	}
 	w.out.bad.add(e)
-	w.obj.truncate(w.good)
 	if !w.opts.SkipBadRows && !w.refused {
 		w.cut()
 		w.refused = true
@@ -393,6 +393,9 @@ func (w *worker) cut() {
 func makeBatch(schema *arrow.Schema, data []arrow.ArrayData, n int) arrow.RecordBatch {
 	cols := make([]arrow.Array, len(data))
 	for i, d := range data {
+		if d.Len() != n { // a longer column would pass here and break whoever reads it
+			panic(fmt.Sprintf("column %q has %d values of %d rows", schema.Field(i).Name, d.Len(), n))
+		}
 		cols[i] = array.MakeFromData(d)
 	}
 	return array.NewRecordBatch(schema, cols, int64(n))
