@@ -100,7 +100,7 @@ func (a *Agent) Open(ctx context.Context) error {
 }
 
 func (a *Agent) open(ctx context.Context) error {
-	if err := probe.StartupProbe(ctx, a.store); err != nil {
+	if err := a.probeStore(ctx); err != nil {
 		return err
 	}
 	id, err := metastore.NewIncarnation(a.clock(), rand.Reader)
@@ -123,6 +123,19 @@ func (a *Agent) open(ctx context.Context) error {
 	a.serve()
 	a.logger.Info("serving", "address", a.Addr(), "incarnation", n.id, "config", a.cfg.String())
 	return nil
+}
+
+// probeStore asks the store whether it can hold Firn's data. One that does not
+// answer is tried for a while, so that agent and store may start together, and
+// no longer: an agent that waits for ever in silence helps nobody.
+func (a *Agent) probeStore(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.StartTimeout)
+	defer cancel()
+	soon := time.AfterFunc(a.cfg.StartTimeout/10, func() {
+		a.logger.Warn("the store does not answer yet; trying on", "store", a.store.URL(), "start_timeout", a.cfg.StartTimeout)
+	})
+	defer soon.Stop()
+	return probe.StartupProbe(ctx, a.store)
 }
 
 // Addr returns the listener's address.
