@@ -105,7 +105,8 @@ func (e *encoder) column(f Field, n int) error {
 
 // Recycle hands the body's memory to a later Encode. Nobody else may hold the body.
 func (e *Encoded) Recycle() {
-	if b := e.Body[:0]; cap(b) >= keepBody && cap(b) <= maxScratch {
+	if cap(e.Body) >= keepBody && cap(e.Body) <= maxScratch {
+		b := e.Body[:0]
 		bodies.Put(&b)
 	}
 	e.Body = nil
