@@ -283,3 +283,41 @@ func TestTailPrintsAFixedOf16BytesAsScanDoes(t *testing.T) {
 	require.Equal(t, row, ok(t, "", "scan", "shop.t"))
 	require.Contains(t, ok(t, "", "tail", "shop.t", "--limit", "1"), row[1:])
 }
+
+func TestWhatACommandCannotMeanIsRefusedAndSaysWhatToDo(t *testing.T) {
+	startAgent(t)
+	createOrders(t)
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"scan", "shop.orders", "--limit", "-1"}, exitUsage, "--limit -1"},
+		{[]string{"tail", "shop.orders", "--limit", "-1"}, exitUsage, "--limit -1"},
+		{[]string{"scan", "shop.orders", "--where", "id = 'x'"}, exitUsage, "(at character 6: 'x')\n"},
+		{[]string{"table", "drop", "shop.nope"}, exitFailed, "not_found"},
+		{[]string{"table", "drop", "shop.nope", "--if-exists"}, exitOK, "there is no table shop.nope"},
+		{[]string{"db", "drop", "nope"}, exitFailed, "not_found"},
+		{[]string{"db", "drop", "nope", "--if-exists"}, exitOK, "there is no database nope"},
+		{[]string{"db", "drop", "shop", "--if-exists"}, exitFailed, "cascade"},
+		{[]string{"--server", "http://127.0.0.1:1", "db", "list"}, exitUnavailable, "no agent answers at http://127.0.0.1:1: start one"},
+		{[]string{"--server", "http://127.0.0.1:1", "count", "shop.orders"}, exitUnavailable, "no agent answers at http://127.0.0.1:1: start one"},
+		{[]string{"--server", "http://127.0.0.1:1", "scan", "shop.orders"}, exitUnavailable, "no agent answers at http://127.0.0.1:1: start one"},
+	} {
+		code, out, errOut := firn(t, "", c.args...)
+		require.Equal(t, c.code, code, "%v: %s", c.args, errOut)
+		require.Contains(t, errOut, c.want, "%v", c.args)
+		require.Empty(t, out, "%v", c.args)
+		require.NotContains(t, errOut, `"position"`, "the message has it")
+	}
+}
+
+func TestACheckOfAStoreThatIsNotThereMakesNone(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "typo")
+	for _, args := range [][]string{{"fsck", "--store", "file://" + folder}, {"wal", "dump", "--store", "file://" + folder, "wal/x/00000000000000000000"}} {
+		code, _, errOut := firn(t, "", args...)
+		require.Equal(t, exitUsage, code, errOut)
+		require.Contains(t, errOut, folder)
+		require.NoDirExists(t, folder)
+	}
+}

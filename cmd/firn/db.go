@@ -60,19 +60,16 @@ func (a *app) dbListCommand() *cobra.Command {
 }
 
 func (a *app) dbDropCommand() *cobra.Command {
-	var cascade bool
+	var cascade, ifExists bool
 	c := &cobra.Command{
 		Use: "drop NAME", Short: "Drop a database; one that holds tables needs --cascade", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withClient(func(c *client.Client) error {
-				if err := c.DropDatabase(cmd.Context(), args[0], cascade); err != nil {
-					return err
-				}
-				a.say("dropped database %s", args[0])
-				return nil
+				return a.dropped(c.DropDatabase(cmd.Context(), args[0], cascade), ifExists, "database", args[0])
 			})
 		},
 	}
 	c.Flags().BoolVar(&cascade, "cascade", false, "drop its tables with it")
+	c.Flags().BoolVar(&ifExists, "if-exists", false, "do nothing when it does not exist")
 	return c
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
+	"slices"
 
 	"github.com/firn-data/firn/client"
 	"github.com/firn-data/firn/internal/errs"
@@ -85,6 +87,12 @@ func (a *app) report(err error) {
 		return
 	}
 	a.say("firn: %v", err)
+	var ce *client.Error
+	var dial *net.OpError
+	if errors.As(err, &ce) && errors.As(ce, &dial) && dial.Op == "dial" {
+		a.say("  no agent answers at %s: start one with \"firn serve\", or say where it is with --server", a.server)
+	}
+	details = slices.DeleteFunc(slices.Clone(details), inMessage)
 	for i, d := range details {
 		if i == maxDetailsShown {
 			a.say("  … and %d more (--json shows all)", len(details)-i)
@@ -92,6 +100,17 @@ func (a *app) report(err error) {
 		}
 		a.say("  %s", detailLine(d))
 	}
+}
+
+// inMessage reports whether the message tells people all that a detail tells programs.
+func inMessage(d any) bool {
+	m, ok := d.(map[string]any)
+	for _, told := range []string{"position", "limit", "accepted"} {
+		if _, has := m[told]; ok && has {
+			return true
+		}
+	}
+	return false
 }
 
 // detailLine shows a row error as a sentence, anything else as JSON.

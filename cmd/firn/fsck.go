@@ -23,7 +23,7 @@ func (a *app) fsckCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "fsck", Short: "Check that a store is whole", Long: fsckHelp, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := openStore(cmd.Context(), store)
+			s, err := openExisting(cmd.Context(), store)
 			if err != nil {
 				return err
 			}

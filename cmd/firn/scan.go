@@ -21,6 +21,9 @@ func (a *app) scanCommand() *cobra.Command {
 		Use: "scan DB.TABLE", Short: "Read a table's rows", Long: scanHelp, Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeTable,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Layer = client.Layer(layer)
+			if o.Limit < 0 {
+				return usagef("--limit %d: it must be a whole number from 0 (0: all rows)", o.Limit)
+			}
 			format, err := a.scanFormat(format, output == "" && isTerminal(a.out))
 			if err != nil {
 				return err

@@ -48,7 +48,9 @@ func TestAnAgentThatCannotUseItsStoreSaysWhyAndExits(t *testing.T) {
 	require.NoError(t, l.Close())
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	through := func(rules ...faultproxy.Rule) string { return s3.URL("p", faultproxy.Start(t, s3.Endpoint, 1, rules...).URL) }
+	through := func(rules ...faultproxy.Rule) string {
+		return s3.URL("p", faultproxy.Start(t, s3.Endpoint, 1, rules...).URL)
+	}
 	late := http.Header{"Date": {time.Now().Add(20 * time.Minute).UTC().Format(http.TimeFormat)}}
 	for name, c := range map[string]struct {
 		store string

@@ -12,16 +12,28 @@ func (a *app) tableCommand() *cobra.Command {
 }
 
 func (a *app) tableDropCommand() *cobra.Command {
-	return &cobra.Command{
+	var ifExists bool
+	c := &cobra.Command{
 		Use: "drop DB.TABLE", Short: "Drop a table and its rows", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeTable,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withTable(args[0], func(t *client.Table) error {
-				if err := t.Drop(cmd.Context()); err != nil {
-					return err
-				}
-				a.say("dropped table %s", t.Name())
-				return nil
+				return a.dropped(t.Drop(cmd.Context()), ifExists, "table", t.Name())
 			})
 		},
 	}
+	c.Flags().BoolVar(&ifExists, "if-exists", false, "do nothing when it does not exist")
+	return c
+}
+
+// dropped tells what came of a drop.
+func (a *app) dropped(err error, ifExists bool, kind, name string) error {
+	switch {
+	case err == nil:
+		a.say("dropped %s %s", kind, name)
+	case ifExists && client.ClassOf(err) == client.NotFound:
+		a.say("there is no %s %s", kind, name)
+	default:
+		return err
+	}
+	return nil
 }

@@ -23,6 +23,9 @@ func (a *app) tailCommand() *cobra.Command {
 		Use: "tail DB.TABLE", Short: "Stream a table's log", Long: tailHelp, Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeTable,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Start = client.Start(start)
+			if o.Limit < 0 {
+				return usagef("--limit %d: it must be a whole number from 0 (0: all rows)", o.Limit)
+			}
 			f, ok := rows.ParseFormat(format)
 			if !ok || f == rows.Parquet || f == rows.JSON {
 				return usagef("format %q is none of ndjson, csv, arrow", format)

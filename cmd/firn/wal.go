@@ -39,7 +39,7 @@ func (a *app) walDumpCommand() *cobra.Command {
 
 func (a *app) readObject(cmd *cobra.Command, store, name string) ([]byte, error) {
 	if store != "" {
-		s, err := openStore(cmd.Context(), store)
+		s, err := openExisting(cmd.Context(), store)
 		if err != nil {
 			return nil, err
 		}
