@@ -38,3 +38,14 @@ func TestAnEntryOfSeveralBatchesIsOneRunOfOffsets(t *testing.T) {
 	require.Equal(t, seqIDs(1, 7), idsOf(rec))
 	require.Equal(t, seqIDs(1, 7), idsOf(committed.Rows[0]...))
 }
+
+func TestAnObjectIsAllocatedOnce(t *testing.T) {
+	s := &segments.Schema{ID: 1}
+	for i := range 200 { // their statistics are most of the footer
+		s.Fields = append(s.Fields, segments.Field{ID: int32(i + 1), Name: "c" + itoa(int64(i)), Type: segments.Type{Kind: segments.Long}})
+	}
+	c := &cut{groups: []*group{{bucket: bucketA, schema: s, rows: 1, batches: []arrow.RecordBatch{longColumns(s, 1)}}}}
+	require.NoError(t, c.groups[0].encode(segments.CodecNone))
+	require.NoError(t, c.assemble(ObjectID{"inc-1", 1}, segments.CodecNone, zeroReader{}))
+	require.Equal(t, len(c.object), cap(c.object))
+}

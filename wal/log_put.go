@@ -70,28 +70,34 @@ func (c *cut) assemble(id ObjectID, codec segments.Codec, random io.Reader) erro
 	if _, err := io.ReadFull(random, h.nonce[:]); err != nil {
 		return errs.Wrap(errs.Internal, "read random nonce", err)
 	}
-	size := h.size() + trailerBytes + 128
-	for _, g := range c.groups {
-		size += len(g.encoded.Body) + alignBytes + 64*(1+len(g.encoded.Columns))
-	}
-	b := h.append(make([]byte, 0, size))
+	at := int64(h.size())
 	c.footer.Segments = make([]Segment, len(c.groups))
 	for i, g := range c.groups {
-		for len(b)%alignBytes != 0 {
-			b = append(b, 0)
-		}
+		at = (at + alignBytes - 1) / alignBytes * alignBytes
 		c.footer.Segments[i] = Segment{
 			Bucket: g.bucket, SchemaID: g.schema.ID, BaseOffset: g.base, Rows: g.rows,
-			Timestamp: c.footer.Timestamp, BodyOff: int64(len(b)), BodyLen: int64(len(g.encoded.Body)),
+			Timestamp: c.footer.Timestamp, BodyOff: at, BodyLen: int64(len(g.encoded.Body)),
 			RawBytes: g.bytes, Columns: g.encoded.Columns, Producers: g.deltas,
+		}
+		at += int64(len(g.encoded.Body))
+	}
+	// The footer comes first, so that the object has its length from the start: a
+	// copy of it because of a footer longer than was thought costs as much as a put.
+	footer, err := appendFooter(nil, &h, &c.footer)
+	if err != nil {
+		return err
+	}
+	b := h.append(make([]byte, 0, at+int64(len(footer))))
+	for i, g := range c.groups {
+		for int64(len(b)) < c.footer.Segments[i].BodyOff {
+			b = append(b, 0)
 		}
 		b = append(b, g.encoded.Body...)
 		g.encoded.Recycle()
 		g.encoded = nil
 	}
-	b, err := appendFooter(b, &h, &c.footer)
-	c.object = b
-	return err
+	c.object = append(b, footer...)
+	return nil
 }
 
 // put writes a dispatched cut and posts what came of it.
