@@ -2,7 +2,6 @@ package agent
 
 import (
 	"sync"
-	"sync/atomic"
 
 	"github.com/firn-data/firn/internal/errs"
 	"github.com/firn-data/firn/wal"
@@ -12,9 +11,14 @@ import (
 // liveSegment is a durable segment that a fold has not taken over yet.
 type liveSegment struct {
 	ref wal.SegmentRef
-	// meta is the footer's entry; nil after a recovery until somebody reads it.
-	meta atomic.Pointer[wal.Segment]
 }
+
+// liveMemory is what a live segment takes in memory, rows and footer aside. It counts
+// against max_unfolded_bytes, so that very many small ones slow writers down too.
+const liveMemory = 512
+
+// weight is what a live segment counts against max_unfolded_bytes.
+func weight(storedBytes int64) int64 { return storedBytes + liveMemory }
 
 func (s *liveSegment) end() int64 { return s.ref.BaseOffset + s.ref.Rows }
 
@@ -65,7 +69,6 @@ func (b *bucket) publish(object wal.ObjectID, index int, seg *wal.Segment) (*liv
 		Object: object, Index: int32(index), BaseOffset: seg.BaseOffset, Rows: seg.Rows, //nolint:gosec // a WAL object holds far fewer than 2^31 segments
 		Bytes: seg.BodyLen, Timestamp: seg.Timestamp, SchemaID: seg.SchemaID,
 	}}
-	ls.meta.Store(seg)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {

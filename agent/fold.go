@@ -18,6 +18,8 @@ type folder struct {
 	n    *incarnation
 	kick chan struct{}
 
+	entryBytes int // maxFoldEntryBytes, but for tests
+
 	mu      sync.Mutex
 	busy    map[uint64]bool
 	watched map[uint64]*table // the only ones that may be due: a table at rest costs nothing
@@ -28,10 +30,11 @@ const (
 	foldTick         = 250 * time.Millisecond // how often tables are looked at
 	maintenanceEvery = 16                     // folds of a table between looks for files to join
 	foldAttempts     = 5                      // conflicts before a fold gives the error back
+	foldRounds       = 256                    // commits of one fold, each of as many segments as it may know at once
 )
 
 func newFolder(n *incarnation) *folder {
-	return &folder{n: n, kick: make(chan struct{}, 1), busy: map[uint64]bool{}, watched: map[uint64]*table{}}
+	return &folder{n: n, entryBytes: maxFoldEntryBytes, kick: make(chan struct{}, 1), busy: map[uint64]bool{}, watched: map[uint64]*table{}}
 }
 
 func (f *folder) wake() {
@@ -166,8 +169,18 @@ func (n *incarnation) fold(ctx context.Context, def *metastore.Table) (lakehouse
 	}
 	t.foldMu.Lock()
 	defer t.foldMu.Unlock()
-	for attempt := 1; ; attempt++ {
-		res, err := n.foldOnce(ctx, t, def)
+	var total lakehouse.FoldResult
+	for attempt, round := 1, 1; ; attempt++ {
+		res, more, err := n.foldOnce(ctx, t, def)
+		if err == nil {
+			res.Rows, res.Files, res.Bytes = res.Rows+total.Rows, res.Files+total.Files, res.Bytes+total.Bytes
+			if !more || round == foldRounds {
+				return res, nil
+			}
+			total, attempt = res, 0
+			round++
+			continue
+		}
 		if !errs.Is(err, errs.Conflict) || attempt == foldAttempts {
 			return res, err
 		}
@@ -180,33 +193,38 @@ func (n *incarnation) fold(ctx context.Context, def *metastore.Table) (lakehouse
 	}
 }
 
-func (n *incarnation) foldOnce(ctx context.Context, t *table, def *metastore.Table) (lakehouse.FoldResult, error) {
+// foldOnce makes one commit; more says that it left segments for another one.
+func (n *incarnation) foldOnce(ctx context.Context, t *table, def *metastore.Table) (res lakehouse.FoldResult, more bool, err error) {
 	start := n.agent.clock()
 	lakeDef := n.agent.lakeDef(def)
 	if err := n.syncLake(ctx, t, lakeDef); err != nil {
-		return lakehouse.FoldResult{}, err
+		return res, false, err
 	}
 	p := &readPlan{def: def, refs: n.refs}
 	defer p.close()
-	in := n.foldInput(t, p)
+	entries := &foldEntries{n: n}
+	in, segs, more := n.foldInput(t, p, entries)
 	if len(in.Buckets) == 0 {
 		snap, err := n.agent.loadLake(ctx, lakeDef)
 		if err != nil {
-			return lakehouse.FoldResult{}, err
+			return res, false, err
 		}
-		return lakehouse.FoldResult{SnapshotID: snap.ID}, nil
+		return lakehouse.FoldResult{SnapshotID: snap.ID}, false, nil
 	}
-	res, err := n.agent.lake.Fold(ctx, lakeDef, in)
+	if err := entries.load(ctx, segs); err != nil {
+		return res, false, err
+	}
+	res, err = n.agent.lake.Fold(ctx, lakeDef, in)
 	if err != nil || t.folds.Load() == 0 { // an error here, or a crash of the owner before, may have left files
 		n.collector.suspectOrphans(def.ID)
 	}
 	n.collector.folded(def.ID)
 	if err != nil {
-		return res, err
+		return res, false, err
 	}
 	snap, err := n.agent.loadLake(ctx, lakeDef)
 	if err != nil {
-		return res, err
+		return res, false, err
 	}
 	n.adopt(t, snap)
 	t.folds.Add(1)
@@ -214,14 +232,15 @@ func (n *incarnation) foldOnce(ctx context.Context, t *table, def *metastore.Tab
 	t.lastFold.Store(n.agent.clock().UnixNano())
 	n.agent.metrics.folded(res, n.agent.clock().Sub(start))
 	n.checkpoints.soon()
-	return res, nil
+	return res, more, nil
 }
 
 // foldInput freezes what is durable now: for each bucket the range from its
-// lake offset to its high watermark, and the segments that hold it.
-func (n *incarnation) foldInput(t *table, p *readPlan) lakehouse.FoldInput {
-	var in lakehouse.FoldInput
+// lake offset to its high watermark, and the segments that hold it; not more of
+// them than one fold may know the entries of, which leaves more for another.
+func (n *incarnation) foldInput(t *table, p *readPlan, entries *foldEntries) (in lakehouse.FoldInput, segs []*liveSegment, more bool) {
 	whole := projection{out: p.def.Current(), read: p.def.Current()}
+	room := max(1, n.folder.entryBytes/(segmentMemory+chunkMemory*len(whole.out.Fields)))
 	n.publishMu.RLock()
 	defer n.publishMu.RUnlock()
 	for i, b := range t.buckets {
@@ -229,21 +248,30 @@ func (n *incarnation) foldInput(t *table, p *readPlan) lakehouse.FoldInput {
 		if v.hw == v.lake {
 			continue
 		}
+		if len(v.live) > room {
+			if more = true; room == 0 {
+				break
+			}
+			v.live = v.live[:room]
+			v.hw = v.live[room-1].end()
+		}
+		room -= len(v.live)
 		for _, s := range v.live {
 			n.refs.pin(s.ref.Object, 1)
 			p.pinned = append(p.pinned, s.ref.Object)
 		}
+		segs = append(segs, v.live...)
 		in.Buckets = append(in.Buckets, lakehouse.BucketFold{
 			Bucket: int32(i), From: v.lake, To: v.hw, Generation: v.gen, //nolint:gosec // at most 4096 buckets
-			Next: n.foldSource(p.def, whole, v),
+			Next: n.foldSource(p.def, whole, v, entries),
 		})
 	}
-	return in
+	return in, segs, more
 }
 
 // foldSource yields a bucket's live rows in offset order, then io.EOF. The fold
 // releases what it gets, so shared batches are retained for it.
-func (n *incarnation) foldSource(def *metastore.Table, whole projection, v view) func(context.Context) (lakehouse.FoldBatch, error) {
+func (n *incarnation) foldSource(def *metastore.Table, whole projection, v view, entries *foldEntries) func(context.Context) (lakehouse.FoldBatch, error) {
 	next, at := 0, v.lake
 	return func(ctx context.Context) (lakehouse.FoldBatch, error) {
 		for next < len(v.live) {
@@ -252,7 +280,7 @@ func (n *incarnation) foldSource(def *metastore.Table, whole projection, v view)
 			if s.end() <= at {
 				continue
 			}
-			rec, err := n.readLive(ctx, def, s, whole, at, v.hw)
+			rec, err := n.readEntry(ctx, def, s, whole, at, v.hw, entries.get)
 			if err != nil {
 				return lakehouse.FoldBatch{}, err
 			}

@@ -25,7 +25,7 @@ type incarnation struct {
 	logger *slog.Logger
 
 	pending  *semaphore.Weighted // bytes of rows taken in and not durable
-	unfolded atomic.Int64        // stored bytes of live segments
+	unfolded atomic.Int64        // weight of live segments
 
 	// publishMu makes one WAL object visible at once: the commit callback holds
 	// it whole, readers that need one moment of all buckets share it.
@@ -139,8 +139,9 @@ func (n *incarnation) publish(c wal.Committed) {
 			continue // dropped while in flight
 		}
 		n.refs.add(c.ID, 1)
-		n.unfolded.Add(ls.ref.Bytes)
+		n.unfolded.Add(weight(ls.ref.Bytes))
 		t.unfolded.Add(ls.ref.Bytes)
+		t.segments.Add(1)
 		if t.oldest.CompareAndSwap(0, seg.Timestamp) {
 			n.folder.watch(t)
 		}
@@ -150,6 +151,7 @@ func (n *incarnation) publish(c wal.Committed) {
 		n.checkpoints.mark(b)
 		touched[t] = struct{}{}
 	}
+	n.agent.footers.put(c.ID, &wal.Footer{ID: c.ID, Size: c.Size, Segments: c.Segments})
 	n.published = c.ID.Seq + 1
 	n.publishMu.Unlock()
 	n.agent.metrics.flushed(c)
@@ -228,7 +230,7 @@ func (n *incarnation) dropTable(id uint64) {
 func (n *incarnation) forget(segs []*liveSegment) {
 	for _, s := range segs {
 		n.refs.add(s.ref.Object, -1)
-		n.unfolded.Add(-s.ref.Bytes)
+		n.unfolded.Add(-weight(s.ref.Bytes))
 	}
 	n.buffer.drop(segs)
 }

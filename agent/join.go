@@ -252,7 +252,7 @@ func (n *incarnation) restore(ctx context.Context, state *metastore.State, ref w
 		b.restore(m)
 		for _, s := range m.Segments {
 			n.refs.add(s.Object, 1)
-			n.unfolded.Add(s.Bytes)
+			n.unfolded.Add(weight(s.Bytes))
 		}
 	}
 	return covers, nil
@@ -266,7 +266,7 @@ func (n *incarnation) replaySegment(state *metastore.State, mine map[int]bool, i
 	added, err := b.replay(id, index, seg)
 	if added {
 		n.refs.add(id, 1)
-		n.unfolded.Add(seg.BodyLen)
+		n.unfolded.Add(weight(seg.BodyLen))
 	}
 	return err
 }

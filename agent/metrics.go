@@ -54,7 +54,7 @@ func newMetrics(a *Agent) *metrics {
 	m.fenced = counter("fenced_total", "Times this agent was fenced.")
 	m.requests = prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "firn", Name: "http_requests_total", Help: "Requests by route and status."}, []string{"route", "status"})
 	m.registry.MustRegister(m.requests, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "firn", Name: "unfolded_bytes", Help: "Stored bytes of live segments."},
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "firn", Name: "unfolded_bytes", Help: "Stored bytes of live segments, and 512 for each."},
 		func() float64 {
 			if n := a.current.Load(); n != nil {
 				return float64(n.unfolded.Load())

@@ -1,8 +1,10 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"iter"
+	"slices"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"golang.org/x/sync/semaphore"
@@ -41,11 +43,18 @@ func (r bucketRange) reads() []liveRead {
 	return out
 }
 
-// liveReads lists what a plan takes out of live segments, bucket by bucket.
+// liveReads lists what a plan takes out of live segments, object by object, oldest
+// first: each footer is needed once then, however many buckets there are.
 func (p *readPlan) liveReads() []liveRead {
 	var out []liveRead
 	for _, r := range p.buckets {
 		out = append(out, r.reads()...)
+	}
+	if len(p.buckets) > 1 {
+		slices.SortStableFunc(out, func(a, b liveRead) int {
+			x, y := &a.seg.ref, &b.seg.ref
+			return cmp.Or(cmp.Compare(x.Timestamp, y.Timestamp), cmp.Compare(x.Object.Incarnation, y.Object.Incarnation), cmp.Compare(x.Object.Seq, y.Object.Seq))
+		})
 	}
 	return out
 }

@@ -26,6 +26,13 @@ type rowBuffer struct {
 	order    []segmentKey // oldest first; keys may be gone already
 }
 
+const (
+	// What Go and Arrow take beside the values of a batch and of each of its
+	// columns: most of the memory of segments with a row or two.
+	batchMemory  = 512
+	columnMemory = 512
+)
+
 // bufferedRows is a segment's rows as they came in, joined at first use.
 type bufferedRows struct {
 	batches []arrow.RecordBatch
@@ -37,6 +44,9 @@ func newRowBuffer(maxBytes int64) *rowBuffer {
 }
 
 func (r *rowBuffer) put(key segmentKey, batches []arrow.RecordBatch, bytes int64) {
+	for _, b := range batches {
+		bytes += batchMemory + columnMemory*b.NumCols()
+	}
 	if bytes > r.maxBytes/4 {
 		return
 	}
@@ -88,6 +98,14 @@ func (r *rowBuffer) get(key segmentKey, columns []int) (arrow.RecordBatch, bool)
 	}
 	r.mu.Unlock()
 	return joined, true
+}
+
+// has reports whether a segment's rows are in memory.
+func (r *rowBuffer) has(key segmentKey) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, ok := r.rows[key]
+	return ok
 }
 
 // pick returns the columns of a batch at some positions.

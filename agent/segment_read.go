@@ -74,12 +74,9 @@ func (p projection) trim(rec arrow.RecordBatch) arrow.RecordBatch {
 	return array.NewRecordBatch(p.out.Arrow(), rec.Columns()[:len(p.out.Fields)], rec.NumRows())
 }
 
-// footerEntry returns a segment's footer entry, reading the footer when this
-// incarnation has not seen it.
+// footerEntry returns a segment's footer entry, which must not be kept: it keeps
+// its whole footer.
 func (n *incarnation) footerEntry(ctx context.Context, s *liveSegment) (*wal.Segment, error) {
-	if m := s.meta.Load(); m != nil {
-		return m, nil
-	}
 	footer, err := n.agent.footers.get(ctx, s.ref.Object)
 	if err != nil {
 		return nil, err
@@ -87,14 +84,18 @@ func (n *incarnation) footerEntry(ctx context.Context, s *liveSegment) (*wal.Seg
 	if int(s.ref.Index) >= len(footer.Segments) {
 		return nil, errs.New(errs.Corrupt, "%s: segment %d is referenced, the footer has %d", s.ref.Object.Key(), s.ref.Index, len(footer.Segments))
 	}
-	m := &footer.Segments[s.ref.Index]
-	s.meta.Store(m)
-	return m, nil
+	return &footer.Segments[s.ref.Index], nil
 }
 
 // readLive returns rows [from, to) of a live segment in the read schema, or nil
 // when the statistics show that the filter matches none of them.
 func (n *incarnation) readLive(ctx context.Context, def *metastore.Table, s *liveSegment, p projection, from, to int64) (arrow.RecordBatch, error) {
+	return n.readEntry(ctx, def, s, p, from, to, n.footerEntry)
+}
+
+// readEntry is readLive with another source of footer entries.
+func (n *incarnation) readEntry(ctx context.Context, def *metastore.Table, s *liveSegment, p projection, from, to int64,
+	entry func(context.Context, *liveSegment) (*wal.Segment, error)) (arrow.RecordBatch, error) {
 	written, err := def.Schema(s.ref.SchemaID)
 	if err != nil {
 		return nil, errs.New(errs.Corrupt, "%s: segment has schema %d, which table %s.%s never had", s.ref.Object.Key(), s.ref.SchemaID, def.Database, def.Name)
@@ -102,7 +103,7 @@ func (n *incarnation) readLive(ctx context.Context, def *metastore.Table, s *liv
 	some, columns := narrowed(written, p.read)
 	rec, ok := n.buffer.get(segmentKey{s.ref.Object, s.ref.Index}, columns)
 	if !ok {
-		meta, err := n.footerEntry(ctx, s)
+		meta, err := entry(ctx, s)
 		if err != nil {
 			return nil, err
 		}

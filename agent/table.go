@@ -18,6 +18,7 @@ type table struct {
 	foldMu sync.Mutex // one fold, compaction or expiry of a table at a time
 
 	unfolded atomic.Int64 // stored bytes that are live
+	segments atomic.Int64 // live segments
 	oldest   atomic.Int64 // µs timestamp of the oldest live segment; 0 = none
 	folds    atomic.Int64 // folds since start, for the maintenance schedule
 
@@ -61,18 +62,25 @@ func (t *table) notify() {
 
 // noteLive recomputes what waits to be folded.
 func (t *table) noteLive() {
-	var bytes, oldest int64
+	var bytes, count, oldest int64
 	for _, b := range t.buckets {
 		b.mu.Lock()
 		bytes += b.bytes
+		count += int64(len(b.live))
 		if len(b.live) > 0 && (oldest == 0 || b.live[0].ref.Timestamp < oldest) {
 			oldest = b.live[0].ref.Timestamp
 		}
 		b.mu.Unlock()
 	}
 	t.unfolded.Store(bytes)
+	t.segments.Store(count)
 	t.oldest.Store(oldest)
 }
+
+// maxLiveChunks bounds the columns over all live segments of a table: beyond it the
+// table is folded whatever its properties say. What is known about each one fits
+// the footer cache then, without which a fold reads footers over and over.
+const maxLiveChunks = 128 << 10
 
 // schedule is what a table's definition says about folds and maintenance. It is
 // kept with the table: properties are text, and the folder looks often.
@@ -80,6 +88,7 @@ type schedule struct {
 	def          *metastore.Table
 	foldInterval time.Duration // 0 = by size or on demand only
 	foldBytes    int64
+	columns      int64
 	retention    time.Duration // 0 = rows are kept
 }
 
@@ -87,7 +96,7 @@ func (t *table) schedule(def *metastore.Table) *schedule {
 	if s := t.due.Load(); s != nil && s.def == def {
 		return s
 	}
-	s := &schedule{def, def.FoldInterval(), def.FoldBytes(), def.Retention()}
+	s := &schedule{def, def.FoldInterval(), def.FoldBytes(), int64(len(def.Current().Fields)), def.Retention()}
 	t.due.Store(s)
 	return s
 }
@@ -99,7 +108,7 @@ func (t *table) foldDue(def *metastore.Table, now time.Time) bool {
 		return false
 	}
 	s := t.schedule(def)
-	return t.unfolded.Load() >= s.foldBytes || (s.foldInterval > 0 && now.Sub(time.UnixMicro(oldest)) >= s.foldInterval)
+	return t.unfolded.Load() >= s.foldBytes || t.segments.Load()*s.columns >= maxLiveChunks || (s.foldInterval > 0 && now.Sub(time.UnixMicro(oldest)) >= s.foldInterval)
 }
 
 // maintenanceDue says whether it is time to look for files to join, snapshots to

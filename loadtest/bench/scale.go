@@ -168,8 +168,8 @@ func touch(ctx context.Context, tables []*client.Table) error {
 // segmentBuckets is how many segments one WAL object of the larger steps has at most.
 const segmentBuckets = 1024
 
-// manySegments compares acknowledgements with few and with many live segments in
-// one table, and again once they are folded.
+// manySegments compares acknowledgements with few and with many segments in one
+// table, live as long as the agent keeps so many, and again once all are folded.
 func manySegments(ctx context.Context, o Options) ([]sample, error) {
 	steps := []int{1000, 5000}
 	if o.Large {
@@ -191,7 +191,7 @@ func manySegments(ctx context.Context, o Options) ([]sample, error) {
 	if err := r.tableOf(ctx, "many", loadtest.Tiny, segmentBuckets); err != nil {
 		return nil, err
 	}
-	live, folded := growth{unit: "live segments"}, growth{unit: "folded segments"}
+	live, folded := growth{unit: "segments"}, growth{unit: "segments, all folded"}
 	probed, made, seq := []string{"few"}, 0, int64(0)
 	for _, n := range steps {
 		added, err := addSegments(ctx, r.client.Table(rigDatabase, "many"), n-made, &seq)
