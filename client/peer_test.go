@@ -190,7 +190,7 @@ func (p *peer) upgraded(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	defer func() { _ = recover() }() // http.ErrAbortHandler: the connection breaks
 	_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+appendwire.Protocol+"\r\n\r\n")
 	ctx, cancel := context.WithCancel(context.Background())
