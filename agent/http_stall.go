@@ -9,7 +9,7 @@ import (
 
 // stallPiece is how much of an answer has stall_timeout to leave by: a slow
 // reader lives, as long as it takes this much in that time.
-const stallPiece = 64 << 10
+const stallPiece = 512 << 10
 
 // unstalled ends answers whose reader takes nothing for the limit: a scan or a
 // stream pins WAL objects and snapshots, and holds what it read ahead. Time in
