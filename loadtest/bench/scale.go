@@ -3,8 +3,10 @@ package bench
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
+	"strings"
 	"time"
 
 	hdr "github.com/HdrHistogram/hdrhistogram-go"
@@ -53,7 +55,7 @@ func manyTables(ctx context.Context, o Options) ([]sample, error) {
 		return nil, err
 	}
 	defer func() { r.close() }()
-	g := growth{unit: "tables"}
+	g := growth{unit: "tables", out: o.Progress}
 	var names []string
 	for _, n := range steps {
 		for len(names) < n {
@@ -76,6 +78,7 @@ func manyTables(ctx context.Context, o Options) ([]sample, error) {
 // growth measures one agent at several sizes, each beside the first.
 type growth struct {
 	unit    string
+	out     io.Writer // a line for each size
 	first   *sizes
 	samples []sample
 }
@@ -99,6 +102,7 @@ func (g *growth) measure(ctx context.Context, r **rig, n int, names []string) (e
 		g.first = &s
 	}
 	of := fmt.Sprintf(" with %d %s", n, g.unit)
+	fmt.Fprintf(g.out, "%s: p50 %.2f ms, p99 %.1f ms, idle %.1f ms/s, heap %.0f MB, restart %.0f ms\n", strings.TrimSpace(of), s.p50, s.p99, s.idle, s.heap/1e6, s.restart)
 	f := g.first
 	g.samples = append(g.samples,
 		sample{name: "p50" + of, unit: "ms", value: s.p50, ceiling: f.p50, beside: "the first", goal: "does not grow", reached: about},
@@ -191,7 +195,7 @@ func manySegments(ctx context.Context, o Options) ([]sample, error) {
 	if err := r.tableOf(ctx, "many", loadtest.Tiny, segmentBuckets); err != nil {
 		return nil, err
 	}
-	live, folded := growth{unit: "segments"}, growth{unit: "segments, all folded"}
+	live, folded := growth{unit: "segments", out: o.Progress}, growth{unit: "segments, all folded", out: o.Progress}
 	probed, made, seq := []string{"few"}, 0, int64(0)
 	for _, n := range steps {
 		added, err := addSegments(ctx, r.client.Table(rigDatabase, "many"), n-made, &seq)
