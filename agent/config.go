@@ -32,6 +32,7 @@ type Config struct {
 	InFlight          int           `yaml:"in_flight"`          // WAL puts in flight
 	StartTimeout      time.Duration `yaml:"start_timeout"`      // longest wait for a store that does not answer at start
 	AckTimeout        time.Duration `yaml:"ack_timeout"`        // longest wait of a writer for the store
+	ControlTimeout    time.Duration `yaml:"control_timeout"`    // longest wait of a control method for the store
 	StallTimeout      time.Duration `yaml:"stall_timeout"`      // longest time that a reader takes nothing of its answer
 	MaxPendingBytes   int64         `yaml:"max_pending_bytes"`  // rows taken in and not durable yet
 	MaxUnfoldedBytes  int64         `yaml:"max_unfolded_bytes"` // live rows not in the lake yet; writers slow down beyond it
@@ -61,7 +62,7 @@ type IcebergConfig struct {
 func DefaultConfig() Config {
 	return Config{
 		Store: "file://./firn-data", Listen: "127.0.0.1:7070",
-		Lease: 10 * time.Second, FlushBytes: 4 << 20, InFlight: 4, StartTimeout: 30 * time.Second, AckTimeout: 30 * time.Second, StallTimeout: time.Minute,
+		Lease: 10 * time.Second, FlushBytes: 4 << 20, InFlight: 4, StartTimeout: 30 * time.Second, AckTimeout: 30 * time.Second, ControlTimeout: 30 * time.Second, StallTimeout: time.Minute,
 		MaxPendingBytes: 128 << 20, MaxUnfoldedBytes: 1 << 30, MaxRequestBytes: 64 << 20, MaxRequests: 4,
 		CacheBytes: 96 << 20, MemoryLimitBytes: 768 << 20, FoldWorkers: 1,
 		SafeAge: 10 * time.Minute, CollectInterval: time.Minute, CheckpointObjects: 256,
@@ -96,6 +97,7 @@ func (c *Config) complete() error {
 	setDefault(&c.InFlight, def.InFlight)
 	setDefault(&c.StartTimeout, def.StartTimeout)
 	setDefault(&c.AckTimeout, def.AckTimeout)
+	setDefault(&c.ControlTimeout, def.ControlTimeout)
 	setDefault(&c.StallTimeout, def.StallTimeout)
 	setDefault(&c.MaxPendingBytes, def.MaxPendingBytes)
 	setDefault(&c.MaxUnfoldedBytes, def.MaxUnfoldedBytes)
@@ -141,7 +143,7 @@ func (c *Config) complete() error {
 func (c *Config) checkBounds() error {
 	positive := map[string]int64{
 		"lease": int64(c.Lease), "flush_bytes": c.FlushBytes, "flush_age": int64(c.FlushAge), "in_flight": int64(c.InFlight),
-		"start_timeout": int64(c.StartTimeout), "ack_timeout": int64(c.AckTimeout), "stall_timeout": int64(c.StallTimeout), "max_pending_bytes": c.MaxPendingBytes, "max_unfolded_bytes": c.MaxUnfoldedBytes, "max_request_bytes": c.MaxRequestBytes,
+		"start_timeout": int64(c.StartTimeout), "ack_timeout": int64(c.AckTimeout), "control_timeout": int64(c.ControlTimeout), "stall_timeout": int64(c.StallTimeout), "max_pending_bytes": c.MaxPendingBytes, "max_unfolded_bytes": c.MaxUnfoldedBytes, "max_request_bytes": c.MaxRequestBytes,
 		"max_requests": int64(c.MaxRequests), "cache_bytes": c.CacheBytes, "fold_workers": int64(c.FoldWorkers),
 		"collect_interval": int64(c.CollectInterval), "checkpoint_objects": int64(c.CheckpointObjects),
 	}

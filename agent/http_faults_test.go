@@ -234,3 +234,50 @@ func TestWritersBeyondTheLimitsAreToldToSlowDown(t *testing.T) {
 		t.Errorf("%d rows of %d accepted requests", n, ok.Load())
 	}
 }
+
+// silentStore takes metadata reads and does not answer from when it is told to until it heals.
+type silentStore struct {
+	objstore.Store
+	silent atomic.Bool
+	healed chan struct{}
+}
+
+// Get implements objstore.Store.
+func (s *silentStore) Get(ctx context.Context, key string) ([]byte, objstore.Info, error) {
+	if s.silent.Load() && strings.HasPrefix(key, "meta/") {
+		select {
+		case <-ctx.Done():
+			return nil, objstore.Info{}, errs.Wrap(errs.Canceled, "read "+key, ctx.Err())
+		case <-s.healed: // a driver's own time-out
+			return nil, objstore.Info{}, errs.New(errs.Unavailable, "no answer")
+		}
+	}
+	return s.Store.Get(ctx, key)
+}
+
+func TestAStoreThatNeverAnswersHoldsAControlMethodForABoundedTime(t *testing.T) {
+	store := &silentStore{Store: objstore.NewMem(), healed: make(chan struct{})}
+	h := start(t, store, func(c *Config) { c.ControlTimeout = 200 * time.Millisecond })
+	h.createTable("o", 1)
+	store.silent.Store(true)
+	for _, c := range [][]string{
+		{"GET", "/v1/databases", "", "unavailable"}, {"GET", tableURL + "o", "", "unavailable"}, {"GET", "/v1/agents", "", "unavailable"},
+		{"POST", "/v1/databases", `{"name":"x"}`, ""}, {"DELETE", tableURL + "nope", "", ""},
+		{"POST", "/firn.v1.CatalogService/ListDatabases", "{}", ""},
+	} {
+		begun := time.Now()
+		status, text := h.do(c[0], c[1], c[2], "Content-Type", "application/json")
+		if time.Since(begun) > 10*time.Second {
+			t.Errorf("%s %s took %s", c[0], c[1], time.Since(begun))
+		}
+		if status == http.StatusOK && c[3] == "" {
+			continue // it did not have to read
+		}
+		if status != http.StatusServiceUnavailable || !strings.Contains(text, `"code":"unavailable"`) || !strings.Contains(text, "control_timeout") || !strings.Contains(text, c[3]) {
+			t.Errorf("%s %s: %d %s", c[0], c[1], status, text)
+		}
+	}
+	store.silent.Store(false)
+	close(store.healed)
+	h.eventually(func() bool { status, _ := h.do("GET", "/v1/databases", ""); return status == http.StatusOK })
+}

@@ -59,7 +59,7 @@ func (a *Agent) handler() http.Handler {
 	connects(path, data)
 	mux.Handle(firnv1connect.DataServiceAppendStreamProcedure, a.upgradable(spoken(data)))
 	registerREST(mux, firnv1.File_firn_v1_catalog_proto.Services().ByName("CatalogService"), a.catalogMethods())
-	registerREST(mux, firnv1.File_firn_v1_cluster_proto.Services().ByName("ClusterService"), map[string]method{"ListAgents": unary(a.listAgents)})
+	registerREST(mux, firnv1.File_firn_v1_cluster_proto.Services().ByName("ClusterService"), map[string]method{"ListAgents": unary(within(a, reading, a.listAgents))})
 
 	mux.HandleFunc("POST "+tablePath+"/rows", a.handleRows)
 	mux.HandleFunc("GET "+tablePath+"/rows", a.handleScan)

@@ -28,7 +28,7 @@ var _ firnv1connect.ClusterServiceHandler = clusterService{}
 
 // ListAgents implements the service.
 func (s clusterService) ListAgents(ctx context.Context, req *connect.Request[firnv1.ListAgentsRequest]) (*connect.Response[firnv1.ListAgentsResponse], error) {
-	return answer(ctx, req, s.a.listAgents)
+	return answer(ctx, req, within(s.a, reading, s.a.listAgents))
 }
 
 func (a *Agent) listAgents(ctx context.Context, req *firnv1.ListAgentsRequest) (*firnv1.ListAgentsResponse, error) {
