@@ -62,7 +62,7 @@ interop: ## Read Firn's lake with other engines (PyIceberg, DuckDB, ClickHouse)
 
 .PHONY: sim
 sim: ## Run the seeded simulations: make sim SEEDS=10000, or one room: PKGS=./wal
-	GOGC=400 FIRN_SIM_SEEDS=$(SEEDS) go test -count=1 -timeout 0 -parallel 8 -run '(?i)simulat|ExactlyOnce' $(PKGS)
+	GOGC=400 GOMEMLIMIT=1GiB FIRN_SIM_SEEDS=$(SEEDS) go test -count=1 -timeout 0 -parallel 8 -run '(?i)simulat|ExactlyOnce' $(PKGS)
 
 .PHONY: bench
 bench: ## Run the Go benchmarks: make bench PKGS=./wal BENCHTIME=3s

@@ -10,7 +10,6 @@ import (
 	"maps"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/firn-data/firn/internal/objstore"
 )
@@ -64,7 +63,7 @@ func readLogFrom(url, table string, whole bool) (map[place]int64, error) {
 }
 
 func fetch(method, url string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), simPatience)
 	defer cancel()
 	return fetchWith(ctx, method, url)
 }

@@ -29,7 +29,7 @@ func (w *simWorld) episode(n int) {
 	former := w.serving
 	switch kind {
 	case "death":
-		former.gate.kill()
+		w.atAPoint(former, former.gate.kill)
 		stop()
 		w.bury(former)
 		done()
@@ -56,10 +56,30 @@ func (w *simWorld) episode(n int) {
 	}
 }
 
+// atAPoint kills or freezes a process: at once, or where it tells most.
+func (w *simWorld) atAPoint(s *simAgent, act func()) {
+	if w.rng.IntN(3) == 0 {
+		act()
+		return
+	}
+	point := simPoints[w.rng.IntN(len(simPoints))]
+	point.after = w.rng.IntN(2) == 0
+	met := s.gate.at(point, act)
+	select {
+	case <-met:
+	case <-time.After(150 * time.Millisecond): // it may never come
+		if s.gate.disarm() {
+			act()
+			return
+		}
+		<-met
+	}
+}
+
 // takeover pauses a process in the middle of everything, has another take its
 // slots, and wakes it: nothing that it acknowledges then may be lost.
 func (w *simWorld) takeover(former *simAgent, id string, limit int64) {
-	former.gate.freeze()
+	w.atAPoint(former, former.gate.freeze)
 	before := former.agent.Incarnation()
 	for _, s := range w.sources {
 		s.doubt()
@@ -71,7 +91,7 @@ func (w *simWorld) takeover(former *simAgent, id string, limit int64) {
 	done()
 	stop()
 	former.gate.thaw()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(simPatience)
 	for former.agent.Incarnation() == before && former.agent.Err() == nil {
 		if time.Now().After(deadline) {
 			w.fatalf("the paused incarnation %s does not notice that it was fenced", before)
@@ -90,6 +110,7 @@ func (w *simWorld) clients(ctx context.Context, limit int64) (wait func()) {
 		wg.Go(func() { s.run(ctx, w.url, limit) })
 	}
 	wg.Go(func() { w.loose.run(ctx, w.url) })
+	wg.Go(func() { w.watch(ctx) })
 	wg.Go(func() { w.aged.run(ctx, w) })
 	wg.Go(func() { w.altered.run(ctx, w.url) })
 	wg.Go(func() { w.brief.run(ctx, w) })
@@ -146,7 +167,7 @@ func (s *simAgent) heal() {
 
 // await waits until a process serves every bucket.
 func (w *simWorld) await(s *simAgent) {
-	deadline := time.Now().Add(15 * time.Second)
+	deadline := time.Now().Add(simPatience)
 	for {
 		var err error
 		for _, table := range simTables {
@@ -169,7 +190,7 @@ func (w *simWorld) await(s *simAgent) {
 
 // quiesce waits for requests whose clients gave up: their rows may still land.
 func (w *simWorld) quiesce(s *simAgent) {
-	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), simPatience)
 	defer cancel()
 	for range 3 {
 		pause(ctx, 20*time.Millisecond)
@@ -192,7 +213,7 @@ func (w *simWorld) bury(s *simAgent) {
 }
 
 func (w *simWorld) close(s *simAgent) {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), simPatience)
 	defer cancel()
 	// A connection that a canceled request opened and nobody used would be waited for.
 	ended := make(chan struct{})

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -10,7 +11,7 @@ import (
 
 // finish has a healthy agent take in the rest and then rest: nothing is garbage any more.
 func (w *simWorld) finish() {
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*simPatience)
 	defer cancel()
 	var wg sync.WaitGroup
 	for _, s := range w.sources {
@@ -61,9 +62,10 @@ const restRounds = 60
 // clock that they go by is that of a heartbeat.
 func (w *simWorld) rest(ctx context.Context, passes time.Duration, when string, excused func(key string) bool) {
 	begun := w.now()
+	var last error
 	for rounds := 0; ; pause(ctx, 5*time.Millisecond) {
 		w.ahead.Add(int64(passes))
-		if n := w.serving.agent.current.Load(); n != nil && w.sweep(ctx, n, begun) {
+		if last = w.sweep(ctx, begun); last == nil {
 			rounds++
 		}
 		check, err := CheckStore(ctx, w.store)
@@ -72,24 +74,33 @@ func (w *simWorld) rest(ctx context.Context, passes time.Duration, when string, 
 			return
 		}
 		if rounds == restRounds || ctx.Err() != nil {
-			w.fatalf("%s, after %d sweeps: garbage %v, damage %v (%v)", when, rounds, check.Garbage, check.Damage, err)
+			w.fatalf("%s, after %d sweeps (the last: %v): garbage %v, damage %v (%v)", when, rounds, last, check.Garbage, check.Damage, err)
 		}
 	}
 }
 
-// sweep does once what collector, checkpointer and folder do now and then. It reports
-// whether all went well after the store's clock had passed begun.
-func (w *simWorld) sweep(ctx context.Context, n *incarnation, begun time.Time) bool {
-	ok := true
+// sweep does once what collector, checkpointer and folder do now and then. It fails,
+// too, while the store's clock has not passed begun.
+func (w *simWorld) sweep(ctx context.Context, begun time.Time) error {
+	n, err := w.serving.agent.owner()
+	if err != nil {
+		return err
+	}
 	if n.checkpoints.pendingChange() {
-		_, err := n.checkpoints.write(ctx)
-		ok = err == nil
+		if _, err := n.checkpoints.write(ctx); err != nil {
+			return err
+		}
 	}
 	w.maintain(ctx, n, "aged")
 	n.collector.wake()
-	_, err := n.collector.sweep(ctx)
-	now, late := n.agent.storeNow(ctx, n.id)
-	return ok && err == nil && late == nil && !now.Before(begun)
+	if _, err := n.collector.sweep(ctx); err != nil {
+		return err
+	}
+	now, err := n.agent.storeNow(ctx, n.id)
+	if err == nil && now.Before(begun) {
+		err = fmt.Errorf("the last heartbeat is %s old", begun.Sub(now))
+	}
+	return err
 }
 
 // maintain compacts, expires and applies retention, as after some folds.

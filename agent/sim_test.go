@@ -67,6 +67,9 @@ type simAgent struct {
 
 func (s *simAgent) url() string { return "http://" + s.agent.Addr() }
 
+// simPatience is when something that must come is taken for hung, on a busy machine too.
+const simPatience = 2 * time.Minute
+
 // simSeeds is how many seeds are run; make sim asks for more.
 func simSeeds(fallback int) int {
 	if n, err := strconv.Atoi(os.Getenv("FIRN_SIM_SEEDS")); err == nil && n > 0 {
@@ -150,7 +153,11 @@ func (w *simWorld) serve(id string, faulty bool) *simAgent {
 		}
 		s.agent.clock, s.agent.meta.now = w.now, w.now
 		s.agent.lake = lakehouse.Open(s.agent.store, lakehouse.Options{Logger: s.agent.logger, SafeAge: -1, Now: w.now})
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		patience := simPatience
+		if len(rules) > 0 {
+			patience = 10 * time.Second // faults may keep it from starting
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		err = s.agent.Open(ctx)
 		cancel()
 		if err == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/apache/iceberg-go"
 	"github.com/apache/iceberg-go/table"
 
 	"github.com/firn-data/firn/internal/errs"
@@ -196,12 +197,8 @@ func (l *Lake) referenced(ctx context.Context, v *version) (map[string]bool, err
 				continue
 			}
 			add(m.FilePath())
-			entries, err := l.entries(ctx, m)
-			if err != nil {
+			if err := l.eachLive(ctx, m, add); err != nil {
 				return nil, err
-			}
-			for _, e := range entries {
-				add(e.DataFile().FilePath())
 			}
 		}
 	}
@@ -212,6 +209,25 @@ func (l *Lake) referenced(ctx context.Context, v *version) (map[string]bool, err
 		add(s.StatisticsPath)
 	}
 	return out, nil
+}
+
+// eachLive calls f with the URI of each file that is live in a manifest. One that a
+// snapshot removed is named there, too, and needed by the snapshots before it only.
+func (l *Lake) eachLive(ctx context.Context, m iceberg.ManifestFile, f func(uri string)) error {
+	if m.ManifestContent() == iceberg.ManifestContentData {
+		files, err := l.liveFiles(ctx, m)
+		for i := range files {
+			f(files[i].URI)
+		}
+		return err
+	}
+	entries, err := l.entries(ctx, m) // delete files, by another writer
+	for _, e := range entries {
+		if e.Status() != iceberg.EntryStatusDELETED {
+			f(e.DataFile().FilePath())
+		}
+	}
+	return err
 }
 
 // RemoveTable deletes the directory of a table that was dropped, and returns how
@@ -239,13 +255,14 @@ func (l *Lake) RemoveTable(ctx context.Context, prefix string) (int, error) {
 
 // References returns the keys that the table's newest metadata needs: the
 // metadata version itself, and the manifest lists, manifests and live data files
-// of every snapshot. One that is missing in the store is corruption.
+// of every snapshot. One that is missing in the store is corruption. The version hint
+// is none of them: it is written after the commit, and again by the next one.
 func (l *Lake) References(ctx context.Context, def TableDef) (map[string]bool, error) {
 	v, err := l.newest(ctx, def, verifyAged)
 	if err != nil {
 		return nil, errs.In("read references of "+def.String(), err)
 	}
-	out := map[string]bool{v.key: true, def.hintKey(): true}
+	out := map[string]bool{v.key: true}
 	for _, snap := range v.meta.Snapshots() {
 		s, err := l.snapshotOf(def, v, &snap)
 		if err != nil {

@@ -185,7 +185,8 @@ func (n *needs) wanted(key string) bool {
 		incarnation, _, _ := strings.Cut(rest, "/")
 		return n.joining(incarnation)
 	case "lake":
-		return strings.HasSuffix(key, ".metadata.json") && n.tablePrefix(key)
+		lakes := strings.HasSuffix(key, ".metadata.json") || strings.HasSuffix(key, "/metadata/version-hint.text")
+		return lakes && n.tablePrefix(key)
 	}
 	return false
 }
