@@ -170,16 +170,16 @@ func (l *Lake) install(ctx context.Context, def *TableDef, base *version, body [
 	if !created.Created {
 		return nil, nil
 	}
-	baseStands, err := l.stands(ctx, base.key)
+	span, err := l.listPatiently(ctx, *def)
 	if err != nil {
 		return nil, errs.Wrap(errs.Unknown, "verify commit "+def.versionKey(n), err)
 	}
 	var v *version
-	if baseStands {
+	if span.highest == n {
 		if v, err = l.parseVersion(*def, n, body); err != nil {
 			return nil, errs.Wrap(errs.Unknown, "read back commit "+def.versionKey(n), err)
 		}
-		v.oldest = base.oldest
+		v.oldest = span.lowest
 	} else if v, err = l.settle(ctx, def, n, id); err != nil {
 		return nil, err
 	}
@@ -188,9 +188,9 @@ func (l *Lake) install(ctx context.Context, def *TableDef, base *version, body [
 	return l.trimVersions(ctx, def, v), nil
 }
 
-// settle tells whether a commit took place when its parent version is gone: the
-// position may have been freed before (then v(n) is a stray that nobody follows),
-// or everything happened and many commits came after it.
+// settle tells whether a commit took place when a higher version stands: the position
+// may have been freed before (then v(n) is a stray that nobody follows, and the next
+// trim deletes), or commits came after it.
 func (l *Lake) settle(ctx context.Context, def *TableDef, n int64, id uuid.UUID) (*version, error) {
 	newest, err := l.relist(ctx, *def)
 	if err != nil {
@@ -204,30 +204,19 @@ func (l *Lake) settle(ctx context.Context, def *TableDef, n int64, id uuid.UUID)
 			return newest, nil
 		}
 	}
-	if n < newest.number {
-		// Below the newest and with its predecessor gone, it is the oldest one.
-		if err := l.store.Delete(ctx, def.versionKey(n)); err != nil {
-			l.opts.Logger.Warn("stray lake metadata version left", "key", def.versionKey(n), "error", err)
-		}
-	}
-	return nil, errs.New(errs.Unknown, "commit %s was put on a parent that is gone, and the newest version %d does not name it: reload",
+	return nil, errs.New(errs.Unknown, "commit %s was put below the newest version %d, which does not name it: reload",
 		def.versionKey(n), newest.number)
 }
 
-// stands reports whether an object is present, patiently.
-func (l *Lake) stands(ctx context.Context, key string) (bool, error) {
+// listPatiently is listVersions over a store in passing trouble.
+func (l *Lake) listPatiently(ctx context.Context, def TableDef) (versionSpan, error) {
 	for attempt := 0; ; attempt++ {
-		_, err := l.store.Head(ctx, key)
-		switch {
-		case err == nil:
-			return true, nil
-		case errs.Is(err, errs.NotFound):
-			return false, nil
-		case attempt+1 >= maxPutAttempts || !errs.Is(err, errs.Unavailable):
-			return false, err
+		span, err := l.listVersions(ctx, def)
+		if err == nil || attempt+1 >= maxPutAttempts || !errs.Is(err, errs.Unavailable) {
+			return span, err
 		}
 		if err := l.pause(ctx, attempt); err != nil {
-			return false, err
+			return versionSpan{}, err
 		}
 	}
 }
@@ -236,22 +225,12 @@ func (l *Lake) stands(ctx context.Context, key string) (bool, error) {
 // no commit pays for many.
 const trimmedVersions = 4
 
-// trimVersions deletes the oldest metadata versions beyond KeepVersions, strictly
-// oldest first, one at a time, and never one whose predecessor may still stand.
-// INVARIANT(lake-3).
+// trimVersions deletes the lowest metadata versions beyond KeepVersions, lowest first,
+// one at a time. v is the newest one, which is never deleted: INVARIANT(lake-3).
 func (l *Lake) trimVersions(ctx context.Context, def *TableDef, v *version) *version {
 	oldest := v.oldest
 	if oldest == 0 {
-		if v.number <= l.opts.KeepVersions {
-			oldest = 1
-		} else if all, _, err := l.listVersions(ctx, *def); err == nil && len(all) > 0 {
-			oldest = all[0]
-			for _, n := range all {
-				oldest = min(oldest, n)
-			}
-		} else {
-			return v
-		}
+		return v // not listed yet; the next commit does
 	}
 	for range trimmedVersions {
 		if v.number-oldest < l.opts.KeepVersions {

@@ -22,8 +22,8 @@
 //     from what the parent snapshot says it is, at the generation it says.
 //   - INVARIANT(lake-2): a file that a committed metadata version may name is
 //     never deleted; after an unknown outcome nothing is deleted.
-//   - INVARIANT(lake-3): metadata versions are deleted strictly oldest first, one
-//     at a time, and the newest never: v(N) present means v(N+1) was never freed.
+//   - INVARIANT(lake-3): metadata versions are deleted lowest first, one at a time,
+//     and the newest never: it is the highest one that a listing shows.
 //   - INVARIANT(lake-4): names of data files, manifests and manifest lists hold a
 //     fresh random id and are never reused.
 //   - INVARIANT(lake-5): the rows of a bucket's files, with the offsets of their

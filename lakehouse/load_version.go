@@ -37,82 +37,74 @@ const trustAge = time.Minute
 
 // newest returns the table's newest metadata version.
 //
-// It probes forward from the cached version N. What it relies on is that
-// versions are deleted strictly oldest first, one at a time: while v(N) is
-// present, v(N+1) was never freed, so what stands (or does not stand) there is
-// the truth. When v(N) is gone, or the cache is empty or old, one LIST finds the
-// highest version instead. INVARIANT(lake-3).
+// It probes for the successor of the cached version N. Absent is the common case, and
+// believed for trustAge after N was proved to be the newest. A successor that is there
+// proves nothing: long ago freed, it may have been put again by a process that slept,
+// or by a put that was held up in the network, and its predecessor likewise. What a
+// listing shows as the highest version is the newest one: that is never deleted, and
+// nobody puts beyond the successor of a version that it has read. INVARIANT(lake-3).
 func (l *Lake) newest(ctx context.Context, def TableDef, how verification) (*version, error) {
 	v, ok := l.versions.get(def.Prefix)
 	if !ok || l.opts.Now().Sub(v.seen) > l.opts.RelistAge {
 		return l.relist(ctx, def)
 	}
-	for {
-		next, err := l.readVersion(ctx, def, v.number+1)
-		absent := errs.Is(err, errs.NotFound)
-		if err != nil && !absent {
-			return nil, err
-		}
-		if absent && (how == verifyLater || l.opts.Now().Sub(v.seen) < trustAge) {
-			return v, nil
-		}
-		if _, err := l.store.Head(ctx, v.key); errs.Is(err, errs.NotFound) {
-			return l.relist(ctx, def)
-		} else if err != nil {
-			return nil, err
-		}
-		if absent {
-			return l.remember(def, v), nil
-		}
-		v = l.remember(def, next)
+	next, err := l.readVersion(ctx, def, v.number+1)
+	absent := errs.Is(err, errs.NotFound)
+	if err != nil && !absent {
+		return nil, err
 	}
+	if absent && (how == verifyLater || l.opts.Now().Sub(v.seen) < trustAge) {
+		return v, nil
+	}
+	return l.relist(ctx, def, v, next)
 }
 
-// relist finds the newest version with one LIST, and then probes forward for
-// what was committed meanwhile.
-func (l *Lake) relist(ctx context.Context, def TableDef) (*version, error) {
+// relist finds the newest version with one LIST; known ones need not be read again.
+func (l *Lake) relist(ctx context.Context, def TableDef, known ...*version) (*version, error) {
 	for {
-		_, highest, err := l.listVersions(ctx, def)
+		span, err := l.listVersions(ctx, def)
 		if err != nil {
 			return nil, err
 		}
-		if highest == 0 {
+		if span.highest == 0 {
 			l.versions.remove(def.Prefix)
 			return nil, errs.New(errs.NotFound, "no table metadata under %s", def.metadataPrefix())
 		}
-		v, err := l.readVersion(ctx, def, highest)
+		for _, v := range known {
+			if v != nil && v.number == span.highest {
+				found := *v
+				found.oldest = span.lowest
+				return l.remember(def, &found), nil
+			}
+		}
+		v, err := l.readVersion(ctx, def, span.highest)
 		if errs.Is(err, errs.NotFound) { // the list was older than KeepVersions commits
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		l.remember(def, v)
-		for {
-			next, err := l.readVersion(ctx, def, v.number+1)
-			if errs.Is(err, errs.NotFound) {
-				return v, nil
-			}
-			if err != nil {
-				return nil, err
-			}
-			v = l.remember(def, next)
-		}
+		v.oldest = span.lowest
+		return l.remember(def, v), nil
 	}
 }
 
-// listVersions returns the numbers of all versions, in no order, and the highest.
-func (l *Lake) listVersions(ctx context.Context, def TableDef) (all []int64, highest int64, err error) {
+// versionSpan is the lowest and the highest version that a listing showed; 0 = none.
+type versionSpan struct{ lowest, highest int64 }
+
+func (l *Lake) listVersions(ctx context.Context, def TableDef) (span versionSpan, err error) {
 	for info, err := range l.store.List(ctx, def.metadataPrefix()+"v", "") {
 		if err != nil {
-			return nil, 0, err
+			return versionSpan{}, err
 		}
 		if n, ok := parseVersionKey(info.Key); ok {
-			all = append(all, n)
-			highest = max(highest, n)
+			span.highest = max(span.highest, n)
+			if span.lowest == 0 || n < span.lowest {
+				span.lowest = n
+			}
 		}
 	}
-	return all, highest, nil
+	return span, nil
 }
 
 func (l *Lake) readVersion(ctx context.Context, def TableDef, n int64) (*version, error) {
