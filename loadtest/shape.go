@@ -169,7 +169,27 @@ func (g *Generator) flights(b *array.RecordBuilder, writer int32, first int64, n
 	}
 }
 
-const hexDigits = "0123456789abcdef"
+const (
+	wordBytes = 8 // with the space behind it
+	wordCount = 1024
+)
+
+// words are what the text of wide rows consists of: as varied as a large vocabulary,
+// and as compressible.
+var words = func() (w [wordCount]string) {
+	for i := range w {
+		h := mix(uint64(i)) //nolint:gosec // small
+		var b [wordBytes]byte
+		for k := range b {
+			if b[k] = "bcdfghklmnprstvz"[h>>(4*k)&15]; k%2 == 1 {
+				b[k] = "aeiouaei"[h>>(4*k)&7]
+			}
+		}
+		b[wordBytes-1] = ' '
+		w[i] = string(b[:])
+	}
+	return w
+}()
 
 func (g *Generator) wide(b *array.RecordBuilder, writer int32, first int64, n int) {
 	text := make([]byte, wideTextBytes)
@@ -180,11 +200,11 @@ func (g *Generator) wide(b *array.RecordBuilder, writer int32, first int64, n in
 		}
 		for c := range wideTextColumns {
 			x := h + uint64(c)<<32 //nolint:gosec // a column number
-			for at := 0; at < wideTextBytes; at += 16 {
-				x = mix(x)
-				for k, v := 0, x; k < 16; k, v = k+1, v>>4 {
-					text[at+k] = hexDigits[v&15]
+			for at := 0; at < wideTextBytes; at += wordBytes {
+				if at%(4*wordBytes) == 0 {
+					x = mix(x)
 				}
+				copy(text[at:], words[x>>(16*(at/wordBytes%4))%wordCount])
 			}
 			b.Field(6 + c).(*array.StringBuilder).BinaryBuilder.Append(text)
 		}
