@@ -14,6 +14,7 @@ TESTFLAGS ?=
 SEEDS     ?= 200
 BENCHTIME ?= 1s
 FUZZTIME  ?= 10s
+SIMTIMEOUT ?= 0
 VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS   := -s -w -X main.version=$(VERSION)
 # gRPC's tracing pages, which Firn never serves. Their templates keep the linker from
@@ -62,7 +63,7 @@ interop: ## Read Firn's lake with other engines (PyIceberg, DuckDB, ClickHouse)
 
 .PHONY: sim
 sim: ## Run the seeded simulations: make sim SEEDS=10000, or one room: PKGS=./wal
-	GOGC=400 GOMEMLIMIT=1GiB FIRN_SIM_SEEDS=$(SEEDS) go test -count=1 -timeout 0 -parallel 8 -run '(?i)simulat|ExactlyOnce' $(PKGS)
+	GOGC=400 GOMEMLIMIT=1GiB FIRN_SIM_SEEDS=$(SEEDS) go test -count=1 -timeout $(SIMTIMEOUT) -parallel 8 -run '(?i)simulat|ExactlyOnce' $(PKGS)
 
 .PHONY: bench
 bench: ## Run the Go benchmarks: make bench PKGS=./wal BENCHTIME=3s
