@@ -33,6 +33,8 @@ type change struct {
 	moves     []bucketMove
 	add       []iceberg.DataFile
 	remove    map[string]bool // URIs of data files; all of them must be live
+	deletes   []newDelete
+	indexes   map[int32]string // bucket → its index manifest, for keyed tables
 }
 
 // bucketMove is what a commit needs a bucket to be, and makes of it.
@@ -46,7 +48,7 @@ type bucketMove struct {
 // is then. It is the whole of "exactly once": a bucket moves only from the
 // offset and the generation that the change was made from. INVARIANT(lake-1).
 func decide(parent lakeState, moves []bucketMove) (lakeState, error) {
-	next := lakeState{offsets: maps.Clone(parent.offsets), generations: maps.Clone(parent.generations)}
+	next := lakeState{offsets: maps.Clone(parent.offsets), generations: maps.Clone(parent.generations), indexes: parent.indexes}
 	seen := make(map[int32]bool, len(moves))
 	for _, m := range moves {
 		if seen[m.bucket] {
@@ -85,6 +87,7 @@ func (l *Lake) commit(ctx context.Context, def *TableDef, c change) (*Snapshot, 
 		if err != nil {
 			return nil, err
 		}
+		next.indexes = withIndexes(state.indexes, c.indexes)
 		b, err := l.buildSnapshot(ctx, def, base, c, next)
 		if err != nil {
 			l.discard(ctx, b.keys)
@@ -118,7 +121,7 @@ func (l *Lake) commitMetadata(ctx context.Context, def *TableDef, edit func(*tab
 		if err != nil {
 			return nil, err
 		}
-		b, err := table.MetadataBuilderFromBase(base.meta, l.uri(base.key))
+		b, err := table.MetadataBuilderFromBase(inTime(base.meta), l.uri(base.key))
 		if err != nil {
 			return nil, errs.Wrap(errs.Internal, "build metadata", err)
 		}
