@@ -138,7 +138,7 @@ func stateHolder(meta table.Metadata, s *table.Snapshot) (int64, bool) {
 }
 
 // unreachable returns the keys that removed snapshots named and no kept one does:
-// data files, then manifests and manifest lists.
+// data and delete files, then manifests and manifest lists.
 func (l *Lake) unreachable(ctx context.Context, def *TableDef, v *version, removed []table.Snapshot) (data, metadata []string, err error) {
 	kept := map[string]iceberg.ManifestFile{}
 	lists := map[string]bool{}
@@ -180,6 +180,7 @@ func (l *Lake) unreachable(ctx context.Context, def *TableDef, v *version, remov
 				return nil, nil, err
 			}
 			l.manifests.remove(m.FilePath())
+			l.deletes.remove(m.FilePath())
 			for _, e := range entries {
 				candidates[e.DataFile().FilePath()] = true
 			}
@@ -203,7 +204,7 @@ func (l *Lake) unreachable(ctx context.Context, def *TableDef, v *version, remov
 	return data, metadata, nil
 }
 
-// dropReachable removes from candidates the data files that are live in a kept
+// dropReachable removes from candidates the data and delete files that are live in a kept
 // snapshot. Nearly all are live in the newest one (a merge copied their entries),
 // so that older manifests are read only for what is left.
 func (l *Lake) dropReachable(ctx context.Context, def *TableDef, v *version, kept map[string]iceberg.ManifestFile, candidates map[string]bool) error {
@@ -217,17 +218,16 @@ func (l *Lake) dropReachable(ctx context.Context, def *TableDef, v *version, kep
 	}
 	for _, f := range files {
 		delete(candidates, f.URI)
+		if f.Deletes != nil {
+			delete(candidates, f.Deletes.URI)
+		}
 	}
 	for _, m := range kept {
 		if len(candidates) == 0 {
 			return nil
 		}
-		live, err := l.liveFiles(ctx, m)
-		if err != nil {
+		if err := l.eachLive(ctx, m, func(uri string) { delete(candidates, uri) }); err != nil {
 			return err
-		}
-		for _, f := range live {
-			delete(candidates, f.URI)
 		}
 	}
 	return nil

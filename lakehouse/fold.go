@@ -29,6 +29,9 @@ type BucketFold struct {
 	// last. Fold releases the batches, and calls Next from one goroutine, one
 	// batch ahead of what it writes. Batches are in the current schema.
 	Next func(ctx context.Context) (FoldBatch, error)
+	// Keyed is set for the buckets of a primary-key table: then Next returns the rows
+	// that are left of [From, To), which have holes, with the offset of each.
+	Keyed *KeyedFold
 }
 
 // FoldBatch is some consecutive rows of a bucket with one commit timestamp.
@@ -36,6 +39,9 @@ type FoldBatch struct {
 	Rows       arrow.RecordBatch
 	BaseOffset int64
 	Timestamp  int64 // µs since the epoch
+	// Offsets (ascending) and Timestamps are by row, in a keyed fold; then
+	// BaseOffset and Timestamp mean nothing.
+	Offsets, Timestamps []int64
 }
 
 // FoldResult says what a fold committed. When there was nothing to fold,
@@ -88,6 +94,10 @@ func (l *Lake) Fold(ctx context.Context, def TableDef, in FoldInput) (FoldResult
 	if err != nil {
 		return FoldResult{}, errs.In(op, err)
 	}
+	keyed := anyKeyed(work)
+	if keyed {
+		w.opts = w.opts.forLookups()
+	}
 	err = foldBuckets(ctx, w, work)
 	files, err := w.finish(err)
 	if err != nil {
@@ -95,6 +105,12 @@ func (l *Lake) Fold(ctx context.Context, def TableDef, in FoldInput) (FoldResult
 	}
 	for _, f := range files {
 		c.add = append(c.add, f.entry)
+	}
+	if keyed {
+		if err := l.addKeyed(ctx, w, snap, work, files, &c); err != nil {
+			w.discard()
+			return FoldResult{}, errs.In(op, err)
+		}
 	}
 	committed, err := l.commit(ctx, &def, c)
 	if err != nil {
@@ -169,6 +185,14 @@ func foldBucket(ctx context.Context, w *bucketWriter, b BucketFold) error {
 		}
 		n := it.batch.Rows.NumRows()
 		var err error
+		if b.Keyed != nil {
+			next, err = foldKeyed(ctx, w, &b, it.batch, next)
+			it.batch.Rows.Release()
+			if err != nil {
+				return err
+			}
+			continue
+		}
 		if it.batch.BaseOffset != next || next+n > b.To {
 			err = errs.New(errs.Internal, "bucket %d: rows [%d, %d) were handed to the fold at %d of [%d, %d)",
 				b.Bucket, it.batch.BaseOffset, it.batch.BaseOffset+n, next, b.From, b.To)
@@ -184,7 +208,7 @@ func foldBucket(ctx context.Context, w *bucketWriter, b BucketFold) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if next != b.To {
+	if next != b.To && b.Keyed == nil {
 		return errs.New(errs.Internal, "bucket %d: rows to fold ended at %d and not at %d", b.Bucket, next, b.To)
 	}
 	return w.closeAll(ctx)

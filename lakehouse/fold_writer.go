@@ -35,9 +35,10 @@ type tableWriter struct {
 
 // writtenFile is a data file that stands in the store, not committed yet.
 type writtenFile struct {
-	key   string
-	entry iceberg.DataFile
-	runs  []Run
+	key    string
+	bucket int32
+	entry  iceberg.DataFile
+	runs   []Run
 }
 
 // newTableWriter prepares to write files by the definition's current schema and
@@ -56,7 +57,7 @@ func (l *Lake) newTableWriter(ctx context.Context, def *TableDef, base *version)
 		return nil, err
 	}
 	w := &tableWriter{lake: l, def: def, spec: spec,
-		opts: fileOptions{codec: codec, delta: def.Properties[PropEncoding] == "delta", rowGroupRows: l.opts.RowGroupRows, rowGroupBytes: l.opts.RowGroupBytes}}
+		opts: fileOptions{codec: codec, delta: def.Properties[PropEncoding] == "delta", rowGroupRows: l.opts.RowGroupRows, rowGroupBytes: l.opts.RowGroupBytes, pageBytes: parquetPageBytes}}
 	if w.target, err = def.intProperty(PropTargetFileBytes, l.opts.TargetFileBytes); err != nil {
 		return nil, err
 	}
@@ -138,7 +139,7 @@ func (w *tableWriter) upload(f *encodedFile, bucket int32, partition map[int]any
 		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.files = append(w.files, writtenFile{key: key, entry: entry, runs: f.runs})
+		w.files = append(w.files, writtenFile{key: key, bucket: bucket, entry: entry, runs: f.runs})
 		return nil
 	})
 }
@@ -150,9 +151,14 @@ func (w *tableWriter) entry(key string, f *encodedFile, partition map[int]any) (
 	if err != nil {
 		return nil, errs.Wrap(errs.Internal, "make manifest entry", err)
 	}
+	return withMetrics(b, f.columns).SplitOffsets(f.splits).SortOrderID(0).Build(), nil
+}
+
+// withMetrics gives an entry the metrics of its columns.
+func withMetrics(b *iceberg.DataFileBuilder, columns []ColumnMetrics) *iceberg.DataFileBuilder {
 	sizes, values, nulls, nans := map[int]int64{}, map[int]int64{}, map[int]int64{}, map[int]int64{}
 	lower, upper := map[int][]byte{}, map[int][]byte{}
-	for _, c := range f.columns {
+	for _, c := range columns {
 		id := int(c.FieldID)
 		sizes[id], values[id] = c.Bytes, c.Values
 		if c.Nulls >= 0 {
@@ -169,7 +175,7 @@ func (w *tableWriter) entry(key string, f *encodedFile, partition map[int]any) (
 		}
 	}
 	return b.ColumnSizes(sizes).ValueCounts(values).NullValueCounts(nulls).NaNValueCounts(nans).
-		LowerBoundValues(lower).UpperBoundValues(upper).SplitOffsets(f.splits).SortOrderID(0).Build(), nil
+		LowerBoundValues(lower).UpperBoundValues(upper)
 }
 
 // bucketWriter splits one bucket's rows over the open files of its partitions.

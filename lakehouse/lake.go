@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/RoaringBitmap/roaring/v2"
 	"github.com/apache/iceberg-go"
 	"github.com/google/uuid"
 
@@ -117,6 +118,8 @@ type Lake struct {
 	lists     *lru[string, []iceberg.ManifestFile] // by manifest list URI
 	manifests *lru[string, []DataFile]             // by manifest URI: live entries
 	footers   *lru[string, *parquetFile]           // by data file key
+	deletes   *lru[string, []DeleteFile]           // by delete manifest URI: live entries
+	deleted   *lru[deletedKey, *roaring.Bitmap]    // rows of a data file
 	scans     scanShares
 	refused   *lru[string, struct{}] // orphans that no commit can name any more
 }
@@ -130,6 +133,8 @@ func Open(store objstore.Store, o Options) *Lake {
 		lists:     newLRU[string, []iceberg.ManifestFile](maxCachedManifestRefs),
 		manifests: newLRU[string, []DataFile](maxCachedFiles),
 		footers:   newLRU[string, *parquetFile](maxCachedFooterBytes),
+		deletes:   newLRU[string, []DeleteFile](maxCachedFiles),
+		deleted:   newLRU[deletedKey, *roaring.Bitmap](maxCachedDeletedBytes),
 		refused:   newLRU[string, struct{}](maxRefused),
 	}
 }

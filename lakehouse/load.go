@@ -3,6 +3,7 @@ package lakehouse
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"strconv"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 const (
 	sumOffsets     = "firn.offsets"     // JSON: bucket → lake offset, all buckets
 	sumGenerations = "firn.generations" // JSON: bucket → generation, all buckets
+	sumIndexes     = "firn.indexes"     // JSON: bucket → index manifest, of keyed tables
 	sumCommit      = "firn.commit-id"
 )
 
@@ -32,7 +34,9 @@ type Snapshot struct {
 	Offsets map[int32]int64
 	// Generations maps each bucket to the number of commits that touched it.
 	Generations map[int32]uint64
-	Rows        int64
+	// Indexes names the index manifest of each bucket of a keyed table.
+	Indexes     map[int32]string
+	Rows        int64 // without the deleted ones
 	FileCount   int64
 	Bytes       int64
 	CommittedAt time.Time // zero when nothing was committed yet
@@ -45,6 +49,9 @@ func (s *Snapshot) Offset(bucket int32) int64 { return s.Offsets[bucket] }
 
 // Generation returns the bucket's generation.
 func (s *Snapshot) Generation(bucket int32) uint64 { return s.Generations[bucket] }
+
+// IndexName returns the name of the bucket's index manifest; "" is none.
+func (s *Snapshot) IndexName(bucket int32) string { return s.Indexes[bucket] }
 
 // Location returns the URI of the metadata file.
 func (s *Snapshot) Location() string { return s.lake.uri(s.MetadataKey) }
@@ -114,7 +121,7 @@ func (l *Lake) snapshotOf(def TableDef, v *version, snap *table.Snapshot) (*Snap
 	s.ID = snap.SnapshotID
 	s.CommittedAt = time.UnixMilli(snap.TimestampMs).UTC()
 	if snap.Summary != nil {
-		s.Rows = summaryInt(snap, "total-records")
+		s.Rows = summaryInt(snap, "total-records") - summaryInt(snap, "total-position-deletes")
 		s.FileCount = summaryInt(snap, "total-data-files")
 		s.Bytes = summaryInt(snap, "total-files-size")
 	}
@@ -122,7 +129,7 @@ func (l *Lake) snapshotOf(def TableDef, v *version, snap *table.Snapshot) (*Snap
 	if err != nil {
 		return nil, err
 	}
-	s.Offsets, s.Generations = state.offsets, state.generations
+	s.Offsets, s.Generations, s.Indexes = state.offsets, state.generations, state.indexes
 	return s, nil
 }
 
@@ -136,6 +143,20 @@ func summaryInt(snap *table.Snapshot, key string) int64 {
 type lakeState struct {
 	offsets     map[int32]int64
 	generations map[int32]uint64
+	indexes     map[int32]string
+}
+
+// withIndexes returns the index names of a commit's parent with those that it changes.
+func withIndexes(parent, changed map[int32]string) map[int32]string {
+	if len(changed) == 0 {
+		return parent
+	}
+	next := maps.Clone(parent)
+	if next == nil {
+		next = map[int32]string{}
+	}
+	maps.Copy(next, changed)
+	return next
 }
 
 // lakeStateOf returns the state at snap: its own, or that of its nearest
@@ -150,6 +171,11 @@ func lakeStateOf(meta table.Metadata, snap *table.Snapshot) (lakeState, error) {
 			}
 			if err := json.Unmarshal([]byte(props[sumGenerations]), &state.generations); err != nil {
 				return state, errs.New(errs.Corrupt, "snapshot %d: %s: %v", snap.SnapshotID, sumGenerations, err)
+			}
+			if text := props[sumIndexes]; text != "" {
+				if err := json.Unmarshal([]byte(text), &state.indexes); err != nil {
+					return state, errs.New(errs.Corrupt, "snapshot %d: %s: %v", snap.SnapshotID, sumIndexes, err)
+				}
 			}
 			return state, nil
 		}

@@ -34,6 +34,16 @@ type DataFile struct {
 	SplitOffsets   []int64
 	SequenceNumber int64 // Iceberg data sequence number
 	SnapshotID     int64 // that added it
+
+	Deletes *DeleteFile // its deleted rows; nil is none
+}
+
+// LiveRows returns how many of the file's rows are not deleted.
+func (f *DataFile) LiveRows() int64 {
+	if f.Deletes == nil {
+		return f.Rows
+	}
+	return f.Rows - f.Deletes.Rows
 }
 
 // ColumnMetrics are the Iceberg metrics of one leaf column in one data file.
@@ -67,13 +77,15 @@ func (s *Snapshot) Files(ctx context.Context) ([]DataFile, error) {
 		return nil, errs.In("read files of "+s.Table.String(), err)
 	}
 	parts := make([][]DataFile, len(manifests))
+	deletes := make([][]DeleteFile, len(manifests))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(manifestReads)
 	for i, m := range manifests {
-		if m.ManifestContent() != iceberg.ManifestContentData {
-			return nil, errs.New(errs.Unsupported, "table %s holds delete files of another writer", s.Table.String())
-		}
 		g.Go(func() (err error) {
+			if m.ManifestContent() == iceberg.ManifestContentDeletes {
+				deletes[i], err = s.lake.liveDeletes(ctx, m)
+				return err
+			}
 			parts[i], err = s.lake.liveFiles(ctx, m)
 			return err
 		})
@@ -81,7 +93,8 @@ func (s *Snapshot) Files(ctx context.Context) ([]DataFile, error) {
 	if err := g.Wait(); err != nil {
 		return nil, errs.In("read files of "+s.Table.String(), err)
 	}
-	return slices.Concat(parts...), nil
+	files := slices.Concat(parts...)
+	return files, errs.In("read files of "+s.Table.String(), attach(files, slices.Concat(deletes...)))
 }
 
 // manifestList reads an Iceberg manifest list.

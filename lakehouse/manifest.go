@@ -34,6 +34,7 @@ type snapshotBuilder struct {
 	seq    int64
 	keys   []string
 	named  int
+	gone   map[string]DeleteFile // by URI: the delete files that this commit removes
 }
 
 // buildSnapshot writes everything that a change needs on top of base, except the
@@ -139,11 +140,12 @@ func (s *snapshotBuilder) encodeList(manifests []iceberg.ManifestFile, snap *tab
 // summary returns the snapshot's properties. Totals are recounted from the
 // manifest list, because engines answer count(*) from them.
 func (s *snapshotBuilder) summary(ctx context.Context, manifests []iceberg.ManifestFile, next lakeState) (iceberg.Properties, error) {
-	var files, rows, deleteFiles int64
+	var files, rows, deleteFiles, deletedRows, equality int64
 	for _, m := range manifests {
 		live := int64(m.AddedDataFiles()) + int64(m.ExistingDataFiles())
 		if m.ManifestContent() == iceberg.ManifestContentDeletes {
 			deleteFiles += live
+			deletedRows += m.AddedRows() + m.ExistingRows()
 			continue
 		}
 		files += live
@@ -160,14 +162,17 @@ func (s *snapshotBuilder) summary(ctx context.Context, manifests []iceberg.Manif
 	p := iceberg.Properties{
 		sumOffsets: string(offsets), sumGenerations: string(generations), sumCommit: s.change.id.String(),
 		"total-data-files": itoa(files), "total-records": itoa(rows), "total-delete-files": itoa(deleteFiles),
-		"total-position-deletes": "0", "total-equality-deletes": "0",
 	}
-	if deleteFiles > 0 { // another writer's; carried as its snapshot stated them
-		for _, k := range []string{"total-position-deletes", "total-equality-deletes"} {
-			if v, ok := s.parent.Summary.Properties[k]; ok {
-				p[k] = v
-			}
+	if deleteFiles > 0 && s.parent != nil && s.parent.Summary != nil { // another writer's, as its snapshot stated them
+		equality = summaryInt(s.parent, "total-equality-deletes")
+	}
+	p["total-position-deletes"], p["total-equality-deletes"] = itoa(deletedRows-equality), itoa(equality)
+	if len(next.indexes) > 0 {
+		indexes, err := json.Marshal(next.indexes)
+		if err != nil {
+			return nil, errs.Wrap(errs.Internal, "encode index names", err)
 		}
+		p[sumIndexes] = string(indexes)
 	}
 	removed, err := s.removedFiles(ctx)
 	if err != nil {
@@ -178,7 +183,11 @@ func (s *snapshotBuilder) summary(ctx context.Context, manifests []iceberg.Manif
 		return nil, err
 	}
 	partitions := map[string]bool{}
-	var addedRows, addedBytes, removedRows, removedBytes int64
+	var addedRows, removedRows int64
+	addedBytes, removedBytes := s.deleteSummary(p)
+	for _, d := range s.change.deletes {
+		partitions[fmt.Sprint(d.entry.SpecID(), d.entry.Partition())] = true
+	}
 	for _, f := range s.change.add {
 		addedRows += f.Count()
 		addedBytes += f.FileSizeBytes()
@@ -252,6 +261,9 @@ func (s *snapshotBuilder) parentBytes(ctx context.Context) (int64, error) {
 			return 0, errs.New(errs.Corrupt, "data file sizes overflow")
 		}
 		size += f.Size
+		if f.Deletes != nil {
+			size += f.Deletes.Size
+		}
 	}
 	return size, nil
 }

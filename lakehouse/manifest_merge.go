@@ -23,7 +23,7 @@ const (
 // manifests returns the manifests of the new snapshot: new ones for the files
 // that are added, rewritten ones where files are removed, and the parent's others.
 func (s *snapshotBuilder) manifests(ctx context.Context) ([]iceberg.ManifestFile, error) {
-	var inherited []iceberg.ManifestFile
+	var inherited, deletes []iceberg.ManifestFile
 	if s.parent != nil {
 		list, err := s.lake.manifestList(ctx, s.parent.ManifestList)
 		if err != nil {
@@ -31,7 +31,11 @@ func (s *snapshotBuilder) manifests(ctx context.Context) ([]iceberg.ManifestFile
 		}
 		for _, m := range list {
 			// One that holds only deleted entries has been seen by one snapshot: enough.
-			if m.AddedDataFiles()+m.ExistingDataFiles() > 0 {
+			switch {
+			case m.AddedDataFiles()+m.ExistingDataFiles() == 0:
+			case m.ManifestContent() == iceberg.ManifestContentDeletes:
+				deletes = append(deletes, m)
+			default:
 				inherited = append(inherited, m)
 			}
 		}
@@ -44,7 +48,10 @@ func (s *snapshotBuilder) manifests(ctx context.Context) ([]iceberg.ManifestFile
 	if err != nil {
 		return nil, err
 	}
-	return slices.Concat(added, rewritten, kept), nil
+	if deletes, err = s.deleteManifests(ctx, deletes); err != nil {
+		return nil, err
+	}
+	return slices.Concat(added, rewritten, kept, deletes), nil
 }
 
 // rewriteRemoved rewrites the manifests that name a removed file: it becomes
@@ -55,10 +62,6 @@ func (s *snapshotBuilder) rewriteRemoved(ctx context.Context, in []iceberg.Manif
 	}
 	found := 0
 	for _, m := range in {
-		if m.ManifestContent() != iceberg.ManifestContentData {
-			kept = append(kept, m)
-			continue
-		}
 		files, err := s.lake.liveFiles(ctx, m)
 		if err != nil {
 			return nil, nil, err
@@ -71,7 +74,7 @@ func (s *snapshotBuilder) rewriteRemoved(ctx context.Context, in []iceberg.Manif
 		if err != nil {
 			return nil, nil, err
 		}
-		out, err := s.newManifest(ctx, int(m.PartitionSpecID()), func(w *iceberg.ManifestWriter) error {
+		out, err := s.newManifest(ctx, int(m.PartitionSpecID()), iceberg.ManifestContentData, func(w *iceberg.ManifestWriter) error {
 			for _, e := range entries {
 				var err error
 				switch {
@@ -115,8 +118,8 @@ func (s *snapshotBuilder) writeAdded(ctx context.Context, kept []iceberg.Manifes
 	rest = kept
 	for _, spec := range specs {
 		var merge []iceberg.ManifestFile
-		merge, rest = mergeSet(rest, int32(spec), len(bySpec[spec]))
-		out, err := s.newManifest(ctx, spec, func(w *iceberg.ManifestWriter) error {
+		merge, rest = mergeSet(rest, int32(spec), len(bySpec[spec]), iceberg.ManifestContentData)
+		out, err := s.newManifest(ctx, spec, iceberg.ManifestContentData, func(w *iceberg.ManifestWriter) error {
 			for _, f := range bySpec[spec] {
 				if err := w.Add(iceberg.NewManifestEntry(iceberg.EntryStatusADDED, &s.id, nil, nil, f)); err != nil {
 					return err
@@ -154,10 +157,10 @@ func (s *snapshotBuilder) copyLive(ctx context.Context, w *iceberg.ManifestWrite
 // there are few; else the newest ones, as long as each is no larger than what is
 // merged already (so that an entry is copied a logarithmic number of times), and
 // then some more until half of the bound is left. Manifests come newest first.
-func mergeSet(all []iceberg.ManifestFile, spec int32, n int) (merge, rest []iceberg.ManifestFile) {
+func mergeSet(all []iceberg.ManifestFile, spec int32, n int, content iceberg.ManifestContent) (merge, rest []iceberg.ManifestFile) {
 	var small int
 	candidate := func(m iceberg.ManifestFile) bool {
-		return m.PartitionSpecID() == spec && m.ManifestContent() == iceberg.ManifestContentData && m.Length() < maxManifestBytes
+		return m.PartitionSpecID() == spec && m.ManifestContent() == content && m.Length() < maxManifestBytes
 	}
 	for _, m := range all {
 		if candidate(m) {
@@ -184,14 +187,14 @@ func mergeSet(all []iceberg.ManifestFile, spec int32, n int) (merge, rest []iceb
 	return merge, rest
 }
 
-// newManifest writes one data manifest.
-func (s *snapshotBuilder) newManifest(ctx context.Context, specID int, fill func(*iceberg.ManifestWriter) error) (iceberg.ManifestFile, error) {
+// newManifest writes one manifest.
+func (s *snapshotBuilder) newManifest(ctx context.Context, specID int, content iceberg.ManifestContent, fill func(*iceberg.ManifestWriter) error) (iceberg.ManifestFile, error) {
 	spec, err := s.meta.GetSpecByID(specID)
 	if err != nil {
 		return nil, errs.Wrap(errs.Internal, "write iceberg manifest", err)
 	}
 	var out bytes.Buffer
-	w, err := iceberg.NewManifestWriter(max(2, s.base.meta.Version()), &out, *spec, s.schemaFor(*spec), s.id)
+	w, err := iceberg.NewManifestWriter(max(2, s.base.meta.Version()), &out, *spec, s.schemaFor(*spec), s.id, iceberg.WithManifestWriterContent(content))
 	if err != nil {
 		return nil, errs.Wrap(errs.Internal, "write iceberg manifest", err)
 	}

@@ -155,15 +155,15 @@ func (l *Lake) doubtful(found []orphan) (out []orphan) {
 
 // refuse makes a commit after which no commit can succeed that was prepared before
 // it and names one of the orphans. A manifest belongs to one attempt at one version
-// number: any newer version refuses that. A data file is carried from attempt to
+// number: any newer version refuses that. A data or delete file is carried from attempt to
 // attempt, by a fold or a compaction that needs each of its buckets at the generation
 // from which it began: raising that of the file's bucket refuses both. It reports
 // whether generations were raised.
 func (l *Lake) refuse(ctx context.Context, def TableDef, orphans []orphan) (raised bool, err error) {
 	buckets := map[int32]bool{}
 	for _, o := range orphans {
-		if name, ok := parseDataKey(o.key); ok {
-			buckets[name.bucket] = true
+		if bucket, ok := bucketOfKey(o.key); ok {
+			buckets[bucket] = true
 		}
 	}
 	if len(buckets) == 0 {
@@ -176,6 +176,15 @@ func (l *Lake) refuse(ctx context.Context, def TableDef, orphans []orphan) (rais
 	}
 	_, err = l.commit(ctx, &def, change{id: l.opts.NewID(), operation: table.OpReplace, moves: standing(snap, buckets)})
 	return err == nil || errs.Is(err, errs.Unknown), err
+}
+
+// bucketOfKey returns the bucket whose commits may name an object that is carried
+// from attempt to attempt.
+func bucketOfKey(key string) (int32, bool) {
+	if name, ok := parseDataKey(key); ok {
+		return name.bucket, true
+	}
+	return parseDeleteKey(key)
 }
 
 // referenced returns the keys that a metadata version's snapshots name.
@@ -221,11 +230,9 @@ func (l *Lake) eachLive(ctx context.Context, m iceberg.ManifestFile, f func(uri 
 		}
 		return err
 	}
-	entries, err := l.entries(ctx, m) // delete files, by another writer
-	for _, e := range entries {
-		if e.Status() != iceberg.EntryStatusDELETED {
-			f(e.DataFile().FilePath())
-		}
+	files, err := l.liveDeletes(ctx, m)
+	for i := range files {
+		f(files[i].URI)
 	}
 	return err
 }
@@ -274,6 +281,9 @@ func (l *Lake) References(ctx context.Context, def TableDef) (map[string]bool, e
 		}
 		for _, f := range files {
 			out[f.Key] = true
+			if f.Deletes != nil {
+				out[f.Deletes.Key] = true
+			}
 		}
 		manifests, err := l.manifestList(ctx, snap.ManifestList)
 		if err != nil {

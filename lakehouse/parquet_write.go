@@ -25,11 +25,36 @@ const (
 	parquetCreator    = "firn"
 )
 
+// Parameters of the files of keyed tables, whose rows are fetched one by one.
+const (
+	keyedRowGroupBytes   = 2 << 20 // of Arrow memory
+	keyedPageBytes       = 16 << 10
+	keyedDictionaryBytes = 64 << 10
+	keyedPageBatch       = 128 // values between two looks at a page's size
+)
+
+// forLookups returns the options for a keyed table.
+func (o fileOptions) forLookups() fileOptions {
+	o.lookups, o.pageBytes, o.rowGroupBytes = true, keyedPageBytes, min(o.rowGroupBytes, keyedRowGroupBytes)
+	return o
+}
+
+func (o fileOptions) dictionaryBytes() int64 {
+	if o.lookups {
+		return keyedDictionaryBytes
+	}
+	return parquetDictionaryBytes
+}
+
 // fileOptions are the choices of one fold that all of its files share.
 type fileOptions struct {
 	delta                       bool // DELTA_BINARY_PACKED for integers without a dictionary
 	codec                       compress.Compression
 	rowGroupRows, rowGroupBytes int64
+	pageBytes                   int64
+	// lookups says that rows will be fetched one by one: short dictionaries, and
+	// pages that end near their bound also where values are wide.
+	lookups bool
 }
 
 // fileWriter encodes one Parquet file in memory. It is used by one goroutine at
@@ -75,9 +100,12 @@ func (w *fileWriter) write(rec arrow.RecordBatch, bytes int64) error {
 		}
 	}
 	rows := rec.NumRows()
-	step := int64(parquetSliceRows)
-	if bytes > parquetSliceBytes {
-		step = max(1, min(step, rows*parquetSliceBytes/bytes))
+	step, most := int64(parquetSliceRows), int64(parquetSliceBytes)
+	if w.opts.lookups {
+		most = min(most, w.opts.rowGroupBytes/4)
+	}
+	if bytes > most {
+		step = max(1, min(step, rows*most/bytes))
 	}
 	for at := int64(0); at < rows; at += step {
 		n := min(step, rows-at)
@@ -122,8 +150,8 @@ func (w *fileWriter) open(sample arrow.RecordBatch) error {
 	props := []parquet.WriterProperty{
 		parquet.WithVersion(parquet.V2_LATEST),
 		parquet.WithDataPageVersion(parquet.DataPageV1),
-		parquet.WithDataPageSize(parquetPageBytes),
-		parquet.WithDictionaryPageSizeLimit(parquetDictionaryBytes),
+		parquet.WithDataPageSize(w.opts.pageBytes),
+		parquet.WithDictionaryPageSizeLimit(w.opts.dictionaryBytes()),
 		parquet.WithCompression(w.opts.codec),
 		parquet.WithStats(true),
 		parquet.WithPageIndexEnabled(true),
@@ -132,6 +160,9 @@ func (w *fileWriter) open(sample arrow.RecordBatch) error {
 		parquet.WithMaxRowGroupLength(w.opts.rowGroupRows),
 		parquet.WithCreatedBy(parquetCreator),
 		parquet.WithRootRepetition(parquet.Repetitions.Required),
+	}
+	if w.opts.lookups {
+		props = append(props, parquet.WithBatchSize(keyedPageBatch))
 	}
 	if w.opts.codec == compress.Codecs.Zstd {
 		props = append(props, parquet.WithCompressionLevel(parquetZstdLevel))
@@ -162,8 +193,10 @@ type encodedFile struct {
 
 // close ends the file.
 func (w *fileWriter) close() (*encodedFile, error) {
-	if err := w.out.AppendKeyValueMetadata(RunsKey, EncodeRuns(w.runs)); err != nil {
-		return nil, errs.Wrap(errs.Internal, "close parquet writer", err)
+	if len(w.runs) > 0 { // delete files have none
+		if err := w.out.AppendKeyValueMetadata(RunsKey, EncodeRuns(w.runs)); err != nil {
+			return nil, errs.Wrap(errs.Internal, "close parquet writer", err)
+		}
 	}
 	if err := w.out.Close(); err != nil {
 		return nil, errs.Wrap(errs.Internal, "close parquet writer", err)

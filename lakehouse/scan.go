@@ -5,6 +5,7 @@ import (
 	"iter"
 	"runtime"
 
+	"github.com/RoaringBitmap/roaring/v2"
 	"github.com/apache/arrow-go/v18/arrow"
 
 	"github.com/firn-data/firn/internal/errs"
@@ -35,6 +36,9 @@ type ScanOptions struct {
 	Filter *filter.Expr
 	// Files are the data files to read instead of the snapshot's own.
 	Files []DataFile
+	// Hidden are rows to leave out beside the deleted ones: by data file key, the
+	// positions. The bitmaps must not change while the scan runs.
+	Hidden map[string]*roaring.Bitmap
 	// Ordered delivers rows file by file, in the order of Files and of their
 	// rows. Without it, batches come as they are decoded.
 	Ordered bool
@@ -95,7 +99,7 @@ func (s *Snapshot) Scan(ctx context.Context, opts ScanOptions) iter.Seq2[ScanBat
 		}
 		opts, done := s.lake.share(opts)
 		defer done()
-		plan.withOffsets = opts.WithOffsets
+		plan.withOffsets, plan.hidden = opts.WithOffsets, opts.Hidden
 		plan.batchBytes = opts.BatchBytes
 		engine := scanEngine{plan: plan, parallel: opts.Parallel, budget: opts.ReadaheadBytes, ordered: opts.Ordered}
 		err = engine.run(ctx, plan.prune(files), func(p scanPiece) bool {
@@ -130,7 +134,7 @@ func (s *Snapshot) Count(ctx context.Context, f *filter.Expr) (int64, error) {
 	for i := range files {
 		switch plan.verdict(&files[i]) {
 		case filter.All:
-			total += files[i].Rows
+			total += files[i].LiveRows()
 		case filter.Some:
 			rest = append(rest, files[i])
 		case filter.None:

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sort"
 
+	"github.com/RoaringBitmap/roaring/v2"
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 
@@ -30,6 +31,7 @@ type scanPlan struct {
 	partition  *partitionPruner
 	batchBytes int64
 
+	hidden      map[string]*roaring.Bitmap // by data file key: positions that are left out
 	withOffsets bool
 	from, to    int64 // with offsets: only rows in [from, to)
 }
@@ -107,6 +109,7 @@ type fileScan struct {
 	full   columnSet // with the filter's columns
 	bare   columnSet // without: for row groups of which the filter keeps every row
 	runs   []Run
+	skip   *roaring.Bitmap // positions that are left out; nil is none
 	groups []int
 	exact  []bool // by position in groups: the filter keeps all its rows
 }
@@ -131,8 +134,11 @@ func (p *scanPlan) openFile(ctx context.Context, data *DataFile) (*fileScan, err
 			return nil, err
 		}
 	}
+	if f.skip, err = p.skipped(ctx, data); err != nil {
+		return nil, err
+	}
 	for g := range pq.groups {
-		if pq.groups[g].rows == 0 || !f.groupInRange(g) {
+		if pq.groups[g].rows == 0 || !f.groupInRange(g) || f.groupSkipped(g) {
 			continue
 		}
 		switch p.groupVerdict(f, g) {
@@ -241,6 +247,7 @@ func (p *scanPlan) decode(ctx context.Context, unit *scanUnit, emit func(scanPie
 func (p *scanPlan) piece(unit *scanUnit, rec arrow.RecordBatch, row int64) (scanPiece, error) {
 	f, set := unit.file, unit.set()
 	piece := scanPiece{batch: ScanBatch{Bucket: f.data.Bucket}}
+	var first int64 // row of the decoded batch that rec starts at
 	if p.withOffsets {
 		lo, hi := f.cut(row, rec.NumRows())
 		if lo >= hi {
@@ -249,18 +256,23 @@ func (p *scanPlan) piece(unit *scanUnit, rec arrow.RecordBatch, row int64) (scan
 		if lo > 0 || hi < rec.NumRows() {
 			rec = rec.NewSlice(lo, hi)
 		}
+		first = lo
 		piece.batch.Offsets, piece.batch.Timestamps = expandRuns(f.runs, row+lo, hi-lo)
 		piece.first, piece.next = piece.batch.Offsets[0], piece.batch.Offsets[hi-lo-1]+1
 	}
+	live := f.liveRows(row+first, rec.NumRows())
 	rec, err := segments.Project(rec, set.from, set.to)
 	if err != nil { // every schema of the table can be projected: the file has another one
 		return scanPiece{}, corruptFile(f.data.Key, err)
 	}
-	if p.filter == nil || unit.exact {
+	switch {
+	case p.filter != nil && !unit.exact:
+		err = p.applyFilter(rec, live, &piece.batch)
+	case live != nil:
+		err = p.keepRows(rec, live, &piece.batch)
+	default:
 		piece.batch.Rows = rec
-		return piece, nil
 	}
-	err = p.applyFilter(rec, &piece.batch)
 	return piece, err
 }
 
@@ -295,13 +307,21 @@ func expandRuns(runs []Run, row, n int64) (offsets, timestamps []int64) {
 	return offsets, timestamps
 }
 
-// applyFilter drops the rows that the filter does not keep, and the columns
-// that only it reads.
-func (p *scanPlan) applyFilter(rec arrow.RecordBatch, batch *ScanBatch) error {
+// applyFilter drops the rows that the filter does not keep, those that are not
+// live (nil: all are), and the columns that only the filter reads.
+func (p *scanPlan) applyFilter(rec arrow.RecordBatch, live []int32, batch *ScanBatch) error {
 	kept, err := p.filter.Rows(rec)
 	if err != nil {
 		return errs.In("filter rows", err)
 	}
+	if live != nil {
+		kept = intersect(kept, live)
+	}
+	return p.keepRows(rec, kept, batch)
+}
+
+// keepRows makes a batch of some rows of rec.
+func (p *scanPlan) keepRows(rec arrow.RecordBatch, kept []int32, batch *ScanBatch) (err error) {
 	// The wanted columns stand first.
 	wanted := array.NewRecordBatch(p.wanted.Arrow(), rec.Columns()[:len(p.wanted.Fields)], rec.NumRows())
 	switch {
