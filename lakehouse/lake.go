@@ -6,10 +6,12 @@ import (
 	"time"
 
 	"github.com/RoaringBitmap/roaring/v2"
+	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/iceberg-go"
 	"github.com/google/uuid"
 
 	"github.com/firn-data/firn/internal/objstore"
+	"github.com/firn-data/firn/internal/objstore/objcache"
 )
 
 // Bounds of what one Lake holds in memory.
@@ -51,6 +53,9 @@ type Options struct {
 	MaxFoldBytes int64
 	// Parallel is how many files are encoded at once (default 2).
 	Parallel int
+	// FetchCacheBytes bounds the decoded column chunks that FetchRows keeps (default
+	// 128 MiB of Arrow memory).
+	FetchCacheBytes int64
 
 	// KeepVersions bounds the metadata versions (vN.metadata.json) of a table
 	// (default 100).
@@ -84,6 +89,7 @@ func (o Options) withDefaults(store objstore.Store) Options {
 	setDefault(&o.MaxOpenFiles, 64)
 	setDefault(&o.MaxFoldBytes, 192<<20)
 	setDefault(&o.Parallel, 2)
+	setDefault(&o.FetchCacheBytes, 128<<20)
 	setDefault(&o.KeepVersions, 100)
 	if o.SafeAge == 0 {
 		o.SafeAge = time.Hour
@@ -118,6 +124,8 @@ type Lake struct {
 	lists     *lru[string, []iceberg.ManifestFile] // by manifest list URI
 	manifests *lru[string, []DataFile]             // by manifest URI: live entries
 	footers   *lru[string, *parquetFile]           // by data file key
+	chunks    *lru[chunkKey, arrow.Array]          // decoded column chunks that rows were fetched from
+	ranges    *objcache.Cache                      // keeps nothing: equal reads at one time share a request
 	deletes   *lru[string, []DeleteFile]           // by delete manifest URI: live entries
 	deleted   *lru[deletedKey, *roaring.Bitmap]    // rows of a data file
 	scans     scanShares
@@ -126,13 +134,20 @@ type Lake struct {
 
 // Open makes a Lake over store. It sends no request.
 func Open(store objstore.Store, o Options) *Lake {
+	o = o.withDefaults(store)
+	ranges, err := objcache.New(store, objcache.Options{})
+	if err != nil {
+		panic("object cache options: " + err.Error())
+	}
 	return &Lake{
 		store:     store,
-		opts:      o.withDefaults(store),
+		opts:      o,
 		versions:  newLRU[string, *version](maxCachedMetadataBytes),
 		lists:     newLRU[string, []iceberg.ManifestFile](maxCachedManifestRefs),
 		manifests: newLRU[string, []DataFile](maxCachedFiles),
 		footers:   newLRU[string, *parquetFile](maxCachedFooterBytes),
+		chunks:    newLRU[chunkKey, arrow.Array](int(o.FetchCacheBytes)),
+		ranges:    ranges,
 		deletes:   newLRU[string, []DeleteFile](maxCachedFiles),
 		deleted:   newLRU[deletedKey, *roaring.Bitmap](maxCachedDeletedBytes),
 		refused:   newLRU[string, struct{}](maxRefused),

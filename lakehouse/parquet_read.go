@@ -27,11 +27,16 @@ const (
 	maxFooterBytes = 64 << 20
 	// parquetTailBytes are the footer's length and the magic at the end.
 	parquetTailBytes = 8
+	// smallestParquet is what no Parquet file is shorter than: two magics and the tail's length.
+	smallestParquet = 2*4 + parquetTailBytes
 )
 
 // maxCachedFooterBytes bounds the parsed footers that one Lake keeps. A footer
 // that fell out costs one or two reads when its file is opened again.
 const maxCachedFooterBytes = 32 << 20
+
+// sizeUnknown is the size of a data file that a caller knows by its key alone.
+const sizeUnknown = -1
 
 var parquetMagic = []byte("PAR1")
 
@@ -67,7 +72,7 @@ func parquetProps() *parquet.ReaderProperties {
 // openParquet returns a data file's footer, cached: data files never change, and
 // their keys are never used again.
 func (l *Lake) openParquet(ctx context.Context, key string, size int64) (*parquetFile, error) {
-	if f, ok := l.footers.get(key); ok && f.size == size {
+	if f, ok := l.footers.get(key); ok && (f.size == size || size == sizeUnknown) {
 		return f, nil
 	}
 	f, err := openParquet(ctx, l.store, key, size)
@@ -82,7 +87,7 @@ func (l *Lake) openParquet(ctx context.Context, key string, size int64) (*parque
 // more when the footer is long. A file that is not what the lake's metadata
 // says is Corrupt.
 func openParquet(ctx context.Context, store objstore.Store, key string, size int64) (*parquetFile, error) {
-	footer, err := readParquetFooter(ctx, store, key, size)
+	footer, size, err := readParquetFooter(ctx, store, key, size)
 	if err != nil {
 		return nil, err
 	}
@@ -93,15 +98,31 @@ func openParquet(ctx context.Context, store objstore.Store, key string, size int
 	return f, nil
 }
 
-func readParquetFooter(ctx context.Context, store objstore.Store, key string, size int64) ([]byte, error) {
-	if size < 2*int64(len(parquetMagic))+parquetTailBytes {
-		return nil, corruptFile(key, fmt.Errorf("%d bytes are no Parquet file", size))
+// readParquetFooter returns the footer and the size of the file.
+func readParquetFooter(ctx context.Context, store objstore.Store, key string, size int64) (footer []byte, _ int64, err error) {
+	start, guess := int64(-footerGuessBytes), int64(footerGuessBytes)
+	if size != sizeUnknown {
+		guess = min(guess, size)
+		start = size - guess
 	}
-	guess := min(int64(footerGuessBytes), size)
-	tail, info, err := store.GetRange(ctx, key, size-guess, guess)
+	if size != sizeUnknown && size < smallestParquet {
+		return nil, 0, corruptFile(key, fmt.Errorf("%d bytes are no Parquet file", size))
+	}
+	tail, info, err := store.GetRange(ctx, key, start, guess)
 	if err != nil {
-		return nil, missingFile(key, err)
+		return nil, 0, missingFile(key, err)
 	}
+	if size == sizeUnknown {
+		if size = info.Size; size < smallestParquet {
+			return nil, 0, corruptFile(key, fmt.Errorf("%d bytes are no Parquet file", size))
+		}
+	}
+	footer, err = cutFooter(ctx, store, key, size, tail, info)
+	return footer, size, err
+}
+
+func cutFooter(ctx context.Context, store objstore.Store, key string, size int64, tail []byte, info objstore.Info) ([]byte, error) {
+	guess := min(int64(footerGuessBytes), size)
 	if info.Size != size || int64(len(tail)) != guess {
 		return nil, corruptFile(key, fmt.Errorf("it has %d bytes, the iceberg manifest says %d", info.Size, size))
 	}
