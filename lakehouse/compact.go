@@ -75,7 +75,7 @@ func (l *Lake) Compact(ctx context.Context, def TableDef, o CompactOptions) (Com
 		}
 	}
 	c.moves = standing(snap, touched)
-	written, discard, err := l.rewrite(ctx, &def, snap, groups)
+	written, discard, err := l.rewrite(ctx, &def, snap, groups, false)
 	if err != nil {
 		return CompactResult{}, errs.In(op, err)
 	}
@@ -111,12 +111,16 @@ func standing(s *Snapshot, buckets map[int32]bool) []bucketMove {
 	return out
 }
 
-// rewrite writes the rows of each group of files to new files.
-func (l *Lake) rewrite(ctx context.Context, def *TableDef, snap *Snapshot, groups [][]DataFile) ([]writtenFile, func(), error) {
+// rewrite writes the rows of each group of files to new files, in the form of a keyed
+// table when they will be looked up.
+func (l *Lake) rewrite(ctx context.Context, def *TableDef, snap *Snapshot, groups [][]DataFile, keyed bool) ([]writtenFile, func(), error) {
 	base := &version{number: snap.MetadataVersion, key: snap.MetadataKey, meta: snap.Metadata}
 	w, err := l.newTableWriter(ctx, def, base)
 	if err != nil {
 		return nil, nil, err
+	}
+	if keyed {
+		w.opts = w.opts.forLookups()
 	}
 	lanes := min(len(groups), l.opts.Parallel)
 	g, gctx := errgroup.WithContext(ctx)
