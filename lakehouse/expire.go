@@ -37,6 +37,7 @@ type ExpireResult struct {
 	Snapshots     int
 	DataFiles     int
 	MetadataFiles int // manifests and manifest lists
+	IndexObjects  int // runs and manifests of the key index
 	Left          int // objects that could not be deleted; the orphan sweep will
 }
 
@@ -84,13 +85,17 @@ func (l *Lake) Expire(ctx context.Context, def TableDef, o ExpireOptions) (Expir
 	if err != nil {
 		return r, errs.In(op, err)
 	}
-	for _, key := range slices.Concat(data, metadata) {
+	indexes, err := l.unreachableIndex(ctx, &def, v, expired)
+	if err != nil {
+		return r, errs.In(op, err)
+	}
+	for _, key := range slices.Concat(data, metadata, indexes) {
 		if err := l.store.Delete(ctx, key); err != nil {
 			l.opts.Logger.Info("expired lake file left for the orphan sweep", "key", key, "error", err)
 			r.Left++
 		}
 	}
-	r.DataFiles, r.MetadataFiles = len(data), len(metadata)
+	r.DataFiles, r.MetadataFiles, r.IndexObjects = len(data), len(metadata), len(indexes)
 	return r, nil
 }
 

@@ -43,6 +43,8 @@ type keyedTable struct {
 	gone   map[int64]bool
 	names  int
 	last   string // index name
+	// writeIndex puts the objects of the index, when a test looks at them.
+	writeIndex func(name string, generation uint64) error
 }
 
 func newKeyedTable(t testing.TB, store objstore.Store, o Options, format string, shape func(*TableDef)) *keyedTable {
@@ -126,6 +128,9 @@ func (k *keyedTable) keyedInput(s *Snapshot, adopt *map[int64]RowRef) FoldInput 
 			*adopt = places
 			k.names++
 			k.last = fmt.Sprintf("m-%020d-%d", generation, k.names)
+			if k.writeIndex != nil {
+				return k.last, k.writeIndex(k.last, generation)
+			}
 			return k.last, nil
 		}},
 	}}}

@@ -126,6 +126,7 @@ type Lake struct {
 	footers   *lru[string, *parquetFile]           // by data file key
 	chunks    *lru[chunkKey, arrow.Array]          // decoded column chunks that rows were fetched from
 	ranges    *objcache.Cache                      // keeps nothing: equal reads at one time share a request
+	indexes   *lru[string, []string]               // by index manifest key: its runs
 	deletes   *lru[string, []DeleteFile]           // by delete manifest URI: live entries
 	deleted   *lru[deletedKey, *roaring.Bitmap]    // rows of a data file
 	scans     scanShares
@@ -148,6 +149,7 @@ func Open(store objstore.Store, o Options) *Lake {
 		footers:   newLRU[string, *parquetFile](maxCachedFooterBytes),
 		chunks:    newLRU[chunkKey, arrow.Array](int(o.FetchCacheBytes)),
 		ranges:    ranges,
+		indexes:   newLRU[string, []string](maxCachedRunNames),
 		deletes:   newLRU[string, []DeleteFile](maxCachedFiles),
 		deleted:   newLRU[deletedKey, *roaring.Bitmap](maxCachedDeletedBytes),
 		refused:   newLRU[string, struct{}](maxRefused),

@@ -159,6 +159,16 @@ func withIndexes(parent, changed map[int32]string) map[int32]string {
 	return next
 }
 
+// indexNames returns the index manifests that a snapshot's own summary names.
+func indexNames(snap *table.Snapshot) (names map[int32]string, err error) {
+	if text := snap.Summary.Properties[sumIndexes]; text != "" {
+		if err := json.Unmarshal([]byte(text), &names); err != nil {
+			return nil, errs.New(errs.Corrupt, "snapshot %d: %s: %v", snap.SnapshotID, sumIndexes, err)
+		}
+	}
+	return names, nil
+}
+
 // lakeStateOf returns the state at snap: its own, or that of its nearest
 // ancestor that Firn wrote, because other writers drop summary keys.
 func lakeStateOf(meta table.Metadata, snap *table.Snapshot) (lakeState, error) {
@@ -172,12 +182,9 @@ func lakeStateOf(meta table.Metadata, snap *table.Snapshot) (lakeState, error) {
 			if err := json.Unmarshal([]byte(props[sumGenerations]), &state.generations); err != nil {
 				return state, errs.New(errs.Corrupt, "snapshot %d: %s: %v", snap.SnapshotID, sumGenerations, err)
 			}
-			if text := props[sumIndexes]; text != "" {
-				if err := json.Unmarshal([]byte(text), &state.indexes); err != nil {
-					return state, errs.New(errs.Corrupt, "snapshot %d: %s: %v", snap.SnapshotID, sumIndexes, err)
-				}
-			}
-			return state, nil
+			var err error
+			state.indexes, err = indexNames(snap)
+			return state, err
 		}
 		if snap.ParentSnapshotID == nil {
 			return state, nil

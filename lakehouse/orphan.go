@@ -2,6 +2,8 @@ package lakehouse
 
 import (
 	"context"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/apache/iceberg-go"
@@ -23,7 +25,7 @@ type SweepResult struct {
 	Raised bool
 }
 
-// SweepOrphans deletes the objects of a table's directory that no snapshot names
+// SweepOrphans deletes the objects of a table's directory and of its key index that no snapshot names
 // and none can come to name:
 //
 //   - they were there, unreferenced and older than SafeAge by the store's clock,
@@ -109,6 +111,17 @@ func (l *Lake) listOrphanable(ctx context.Context, def TableDef) ([]orphan, erro
 		}
 		out = append(out, orphan{info.Key, info.Size, info.ModTime})
 	}
+	if v, err := l.newest(ctx, def, verifyAged); err != nil {
+		return nil, err
+	} else if state, err := lakeStateOf(v.meta, v.meta.CurrentSnapshot()); err != nil || len(state.indexes) == 0 {
+		return out, err // no key index, or none that was ever committed
+	}
+	for info, err := range l.store.List(ctx, indexPrefix(def.ID), "") {
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, orphan{info.Key, info.Size, info.ModTime})
+	}
 	return out, nil
 }
 
@@ -123,7 +136,7 @@ func (l *Lake) orphansAmong(ctx context.Context, def TableDef, listed []orphan, 
 	if err != nil {
 		return nil, 0, err
 	}
-	referenced, err := l.referenced(ctx, v)
+	referenced, err := l.referenced(ctx, def, v)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -155,7 +168,8 @@ func (l *Lake) doubtful(found []orphan) (out []orphan) {
 
 // refuse makes a commit after which no commit can succeed that was prepared before
 // it and names one of the orphans. A manifest belongs to one attempt at one version
-// number: any newer version refuses that. A data or delete file is carried from attempt to
+// number: any newer version refuses that. A data or delete file, or an object of the key
+// index, is carried from attempt to
 // attempt, by a fold or a compaction that needs each of its buckets at the generation
 // from which it began: raising that of the file's bucket refuses both. It reports
 // whether generations were raised.
@@ -184,11 +198,14 @@ func bucketOfKey(key string) (int32, bool) {
 	if name, ok := parseDataKey(key); ok {
 		return name.bucket, true
 	}
+	if bucket, ok := parseIndexKey(key); ok {
+		return bucket, true
+	}
 	return parseDeleteKey(key)
 }
 
 // referenced returns the keys that a metadata version's snapshots name.
-func (l *Lake) referenced(ctx context.Context, v *version) (map[string]bool, error) {
+func (l *Lake) referenced(ctx context.Context, def TableDef, v *version) (map[string]bool, error) {
 	out := map[string]bool{}
 	add := func(uri string) {
 		if key, ok := l.key(uri); ok {
@@ -196,6 +213,9 @@ func (l *Lake) referenced(ctx context.Context, v *version) (map[string]bool, err
 		}
 	}
 	for _, s := range v.meta.Snapshots() {
+		if err := l.indexObjects(ctx, def, &s, isError, func(key string) { out[key] = true }); err != nil {
+			return nil, err
+		}
 		add(s.ManifestList)
 		manifests, err := l.manifestList(ctx, s.ManifestList)
 		if err != nil {
@@ -237,7 +257,7 @@ func (l *Lake) eachLive(ctx context.Context, m iceberg.ManifestFile, f func(uri 
 	return err
 }
 
-// RemoveTable deletes the directory of a table that was dropped, and returns how
+// RemoveTable deletes the directory of a table that was dropped, and its key index, and returns how
 // many objects it deleted. It may be repeated: a stalled fold may have put a last
 // file meanwhile. The hint goes first, so that path readers stop finding the table.
 func (l *Lake) RemoveTable(ctx context.Context, prefix string) (int, error) {
@@ -257,7 +277,23 @@ func (l *Lake) RemoveTable(ctx context.Context, prefix string) (int, error) {
 		}
 		n++
 	}
+	if id, ok := tableOfPrefix(prefix); ok {
+		index, err := l.removeIndex(ctx, id)
+		if n += index; err != nil {
+			return n, errs.In(op, err)
+		}
+	}
 	return n, nil
+}
+
+// tableOfPrefix returns the id in "lake/<database>/<table>-<id>"; false for the directory
+// of a changelog, which has no key index of its own.
+func tableOfPrefix(prefix string) (uint64, bool) {
+	if strings.Contains(prefix, SuffixChangelog+"-") {
+		return 0, false
+	}
+	id, err := strconv.ParseUint(prefix[strings.LastIndexByte(prefix, '-')+1:], 10, 64)
+	return id, err == nil
 }
 
 // References returns the keys that the table's newest metadata needs: the
@@ -271,6 +307,10 @@ func (l *Lake) References(ctx context.Context, def TableDef) (map[string]bool, e
 	}
 	out := map[string]bool{v.key: true}
 	for _, snap := range v.meta.Snapshots() {
+		// A manifest that is missing stays in the result: its runs are not known.
+		if err := l.indexObjects(ctx, def, &snap, ignoreAbsent, func(key string) { out[key] = true }); err != nil {
+			return nil, errs.In("read references of "+def.String(), err)
+		}
 		s, err := l.snapshotOf(def, v, &snap)
 		if err != nil {
 			return nil, errs.In("read references of "+def.String(), err)
