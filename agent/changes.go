@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/memory"
 
 	"github.com/firn-data/firn/internal/errs"
 	"github.com/firn-data/firn/lakehouse"
@@ -73,6 +75,7 @@ type streamReader struct {
 	pos   map[int32]int64
 	stop  map[int32]int64 // without Follow: the high watermarks at the start
 	quiet *ChangeBatch    // newest progress that no row told about
+	fits  int32           // newest schema whose rows are known to fit the stream's columns
 }
 
 // Changes opens a stream. Errors: OutOfRange with the valid range when a start
@@ -89,7 +92,7 @@ func (n *incarnation) Changes(ctx context.Context, def *metastore.Table, req Cha
 	if err := n.confirmLease(ctx); err != nil {
 		return nil, err
 	}
-	r := &streamReader{n: n, t: t, def: def, proj: proj, req: req, pos: map[int32]int64{}, stop: map[int32]int64{}}
+	r := &streamReader{n: n, t: t, def: def, proj: proj, req: req, pos: map[int32]int64{}, stop: map[int32]int64{}, fits: def.Current().ID}
 	if err := r.chooseBuckets(); err != nil {
 		return nil, err
 	}
@@ -284,6 +287,9 @@ func (r *streamReader) round(ctx context.Context, deliver func(ChangeBatch, erro
 		return deliver(ChangeBatch{}, err)
 	}
 	defer p.close()
+	if err := r.checkAltered(); err != nil {
+		return deliver(ChangeBatch{}, err)
+	}
 	for _, b := range r.order {
 		rng := p.buckets[b]
 		if !r.req.Follow {
@@ -300,6 +306,30 @@ func (r *streamReader) round(ctx context.Context, deliver func(ChangeBatch, erro
 		}
 	}
 	return true
+}
+
+// checkAltered ends a stream whose columns cannot hold the rows of a later schema.
+// It looks after the plan was made: whatever the plan holds was written with a
+// schema that is known by then.
+func (r *streamReader) checkAltered() error {
+	newest, ok := r.n.agent.meta.State().Table(r.t.id)
+	if !ok || newest.Current().ID == r.fits {
+		return nil
+	}
+	for _, s := range newest.Schemas {
+		if s.ID <= r.fits {
+			continue
+		}
+		b := array.NewRecordBuilder(memory.DefaultAllocator, s.Arrow())
+		_, err := segments.Project(b.NewRecordBatch(), s, r.proj.read)
+		b.Release()
+		if err != nil {
+			return errs.Wrap(errs.Conflict, "table "+r.def.Database+"."+r.def.Name+
+				" was altered since this stream began, and newer rows do not fit its columns; open it again where it ended", err)
+		}
+		r.fits = s.ID
+	}
+	return nil
 }
 
 // behind reports whether some bucket has durable offsets that were not consumed.

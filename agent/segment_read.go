@@ -96,9 +96,9 @@ func (n *incarnation) readLive(ctx context.Context, def *metastore.Table, s *liv
 // readEntry is readLive with another source of footer entries.
 func (n *incarnation) readEntry(ctx context.Context, def *metastore.Table, s *liveSegment, p projection, from, to int64,
 	entry func(context.Context, *liveSegment) (*wal.Segment, error)) (arrow.RecordBatch, error) {
-	written, err := def.Schema(s.ref.SchemaID)
+	written, err := n.writtenSchema(def, s)
 	if err != nil {
-		return nil, errs.New(errs.Corrupt, "%s: segment has schema %d, which table %s.%s never had", s.ref.Object.Key(), s.ref.SchemaID, def.Database, def.Name)
+		return nil, err
 	}
 	some, columns := narrowed(written, p.read)
 	rec, ok := n.buffer.get(segmentKey{s.ref.Object, s.ref.Index}, columns)
@@ -119,6 +119,22 @@ func (n *incarnation) readEntry(ctx context.Context, def *metastore.Table, s *li
 		rec = rec.NewSlice(max(from-base, 0), min(to, s.end())-base)
 	}
 	return segments.Project(rec, some, p.read)
+}
+
+// writtenSchema is the schema of a segment's rows. A reader keeps the definition
+// that it began with, and rows may come that were written after a later change.
+func (n *incarnation) writtenSchema(def *metastore.Table, s *liveSegment) (*segments.Schema, error) {
+	if written, err := def.Schema(s.ref.SchemaID); err == nil {
+		return written, nil
+	}
+	written, err := n.agent.meta.State().Schema(def.ID, s.ref.SchemaID)
+	if err == nil {
+		return written, nil
+	}
+	if _, ok := n.agent.meta.State().Table(def.ID); !ok {
+		return nil, errs.New(errs.NotFound, "table %s.%s was dropped", def.Database, def.Name)
+	}
+	return nil, errs.New(errs.Corrupt, "%s: segment has schema %d, which table %s.%s never had", s.ref.Object.Key(), s.ref.SchemaID, def.Database, def.Name)
 }
 
 // narrowed is the part of a segment's schema that a read wants, and the positions
