@@ -155,6 +155,29 @@ func TestADataFileThatWasCutIsCorrupt(t *testing.T) {
 	require.Equal(t, key, damageOf(r)[0].Key)
 }
 
+// A recovery cannot pass an object whose footer is lost: it names no segments, and
+// only the position tells that it is needed.
+func TestAWALObjectOfATailThatWasCutIsCorrupt(t *testing.T) {
+	store, a := filled(t)
+	crashed := objstore.NewMem()
+	for info, err := range store.List(t.Context(), "", "") { // what a kill leaves: no checkpoint covers the tail
+		require.NoError(t, err)
+		body, _, err := store.Get(t.Context(), info.Key)
+		require.NoError(t, err)
+		require.NoError(t, crashed.Put(t.Context(), info.Key, body))
+	}
+	stop(t, a)
+	keys := keysOf(t, crashed, "wal/", "")
+	key := keys[len(keys)-1]
+	body, _, err := crashed.Get(t.Context(), key)
+	require.NoError(t, err)
+	require.NoError(t, crashed.Put(t.Context(), key, body[:len(body)/2]))
+	r := check(t, crashed, fsck.Options{})
+	require.Len(t, damageOf(r), 1)
+	require.Equal(t, fsck.Corrupt, damageOf(r)[0].Level)
+	require.Equal(t, key, damageOf(r)[0].Key)
+}
+
 func TestWhatNothingNeedsIsGarbageAndNoDamage(t *testing.T) {
 	store, a := filled(t)
 	stop(t, a)

@@ -39,7 +39,7 @@ func (c *checker) tails(ctx context.Context, n *needs, there map[string]objstore
 				continue
 			}
 			n.need(id.Key(), "the WAL's tail of "+owner)
-			if err := c.tailObject(ctx, n, id); err != nil {
+			if err := c.tailObject(ctx, n, id, r); err != nil {
 				return err
 			}
 		}
@@ -51,13 +51,17 @@ func (c *checker) tails(ctx context.Context, n *needs, there map[string]objstore
 const inFlight = 64
 
 // tailObject adds the segments of an object in a tail to its buckets' logs.
-func (c *checker) tailObject(ctx context.Context, n *needs, id wal.ObjectID) error {
+func (c *checker) tailObject(ctx context.Context, n *needs, id wal.ObjectID, r *Report) error {
 	f, err := wal.ReadFooter(ctx, c.store, id)
 	if passing(err) {
 		return err
 	}
+	if errs.Is(err, errs.NotFound) {
+		return nil // collected since it was listed; a checkpoint has moved on
+	}
 	if err != nil {
-		return nil // told by objects
+		r.damage(Corrupt, id.Key(), "the WAL's tail of "+id.Incarnation+", which a recovery reads: "+err.Error())
+		return nil
 	}
 	for i, s := range f.Segments {
 		owner := n.state.Slot(n.state.SlotOf(s.Bucket.Table, s.Bucket.Bucket)).Owner
