@@ -284,3 +284,19 @@ func TestEventsResumeAfterAnyOfThem(t *testing.T) {
 	h.must("POST", tableURL+"k/rows", rowsBody(60, 61))
 	f.until(`"id":60`)
 }
+
+func TestAnAgeOfZeroExpiresYoungSnapshotsToo(t *testing.T) {
+	h := start(t, objstore.NewMem())
+	h.createTable("o", 1)
+	h.must("PATCH", tableURL+"o", `{"changes":[{"set_properties":{"iceberg.snapshots_kept":"1","fold_interval":"0"}}]}`)
+	for i := range 3 {
+		h.must("POST", tableURL+"o/rows", rowsBody(i, i+1))
+		h.must("POST", tableURL+"o/fold", "")
+	}
+	if got := h.must("POST", tableURL+"o/expire", "{}")["snapshots"]; got != 0.0 {
+		t.Errorf("without an age %v young snapshots expire", got)
+	}
+	if got := h.must("POST", tableURL+"o/expire", `{"older_than":"0s"}`)["snapshots"]; got != 2.0 {
+		t.Errorf("with an age of zero %v snapshots expire, want 2", got)
+	}
+}

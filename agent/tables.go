@@ -134,6 +134,9 @@ func (a *Agent) expireSnapshots(ctx context.Context, req *firnv1.ExpireSnapshots
 		if age, err = metastore.ParseDuration(req.OlderThan); err != nil {
 			return nil, errs.New(errs.Invalid, "older_than is %q: %v", req.OlderThan, err)
 		}
+		if age == 0 { // stated, and not the default
+			age = -1
+		}
 	}
 	r, err := n.expire(ctx, def, int(req.KeepLast), age)
 	if err != nil {
