@@ -23,18 +23,24 @@ type folder struct {
 	mu      sync.Mutex
 	busy    map[uint64]bool
 	watched map[uint64]*table // the only ones that may be due: a table at rest costs nothing
-	seq     uint64            // metadata sequence at which all tables were looked at
+	// settling are tables at rest that owe a last maintenance: their newest snapshots
+	// were too young to expire at the one before. They are looked at rarely.
+	settling map[uint64]*table
+	settled  time.Time // when they were looked at
+	seq      uint64    // metadata sequence at which all tables were looked at
 }
 
 const (
 	foldTick         = 250 * time.Millisecond // how often tables are looked at
 	maintenanceEvery = 16                     // folds of a table between looks for files to join
+	settleTick       = 10 * time.Second       // how often tables that settle are looked at
+	settleAge        = 11 * time.Minute       // of the last fold, at the last maintenance: older than any snapshot that is kept for its age
 	foldAttempts     = 5                      // conflicts before a fold gives the error back
 	foldRounds       = 256                    // commits of one fold, each of as many segments as it may know at once
 )
 
 func newFolder(n *incarnation) *folder {
-	return &folder{n: n, entryBytes: maxFoldEntryBytes, kick: make(chan struct{}, 1), busy: map[uint64]bool{}, watched: map[uint64]*table{}}
+	return &folder{n: n, entryBytes: maxFoldEntryBytes, kick: make(chan struct{}, 1), busy: map[uint64]bool{}, watched: map[uint64]*table{}, settling: map[uint64]*table{}}
 }
 
 func (f *folder) wake() {
@@ -118,6 +124,7 @@ func (f *folder) due(urgent bool) []*metastore.Table {
 		def, ok := state.Table(t.id)
 		if !ok || t.atRest(def) {
 			delete(f.watched, t.id)
+			f.settling[t.id] = t
 			continue
 		}
 		if !t.foldDue(def, now) && !t.maintenanceDue(def, now) && (!urgent || t.oldest.Load() == 0) {
@@ -126,12 +133,34 @@ func (f *folder) due(urgent bool) []*metastore.Table {
 		f.busy[t.id] = true
 		list = append(list, candidate{def, t.unfolded.Load()})
 	}
+	for _, def := range f.settle(state, now) {
+		list = append(list, candidate{def, 0})
+	}
 	sort.Slice(list, func(i, j int) bool { return list[i].bytes > list[j].bytes })
 	out := make([]*metastore.Table, len(list))
 	for i, c := range list {
 		out[i] = c.def
 	}
 	return out
+}
+
+// settle lists the tables at rest that are due for their last maintenance. The
+// caller holds mu.
+func (f *folder) settle(state *metastore.State, now time.Time) (due []*metastore.Table) {
+	if now.Sub(f.settled) < settleTick {
+		return nil
+	}
+	f.settled = now
+	for id, t := range f.settling {
+		def, ok := state.Table(id)
+		if !ok || t.settled() {
+			delete(f.settling, id)
+		} else if !f.busy[id] && t.settleDue(now) {
+			f.busy[id] = true
+			due = append(due, def)
+		}
+	}
+	return due
 }
 
 func (f *folder) done(id uint64) {
@@ -154,7 +183,7 @@ func (f *folder) background(ctx context.Context, def *metastore.Table) {
 	}
 	f.n.logger.Debug("folded", "table", def.Database+"."+def.Name, "rows", res.Rows, "files", res.Files)
 	now := f.n.agent.clock()
-	if t := f.n.lookupTable(def.ID); t != nil && t.maintenanceDue(def, now) {
+	if t := f.n.lookupTable(def.ID); t != nil && (t.maintenanceDue(def, now) || t.settleDue(now)) {
 		t.maintained(now)
 		f.n.maintain(ctx, def)
 	}

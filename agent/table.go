@@ -24,6 +24,7 @@ type table struct {
 
 	foldsMaintained atomic.Int64 // folds at the last maintenance
 	lastMaintained  atomic.Int64 // ns of it
+	foldsSettled    atomic.Int64 // folds at the last maintenance that came settleAge after a fold
 	synced          atomic.Bool  // the lake's offsets were taken over since this incarnation began
 	lastFold        atomic.Int64 // ns of the last fold's end, for min_fold_interval
 
@@ -127,7 +128,19 @@ func (t *table) atRest(def *metastore.Table) bool {
 	return t.oldest.Load() == 0 && t.folds.Load()-t.foldsMaintained.Load() < maintenanceEvery && t.schedule(def).retention == 0
 }
 
+// settled says that the newest maintenance met no snapshot that was kept for its
+// youth alone.
+func (t *table) settled() bool { return t.folds.Load() == t.foldsSettled.Load() }
+
+// settleDue says that no fold came for so long that one maintenance is the last.
+func (t *table) settleDue(now time.Time) bool {
+	return !t.settled() && now.Sub(time.Unix(0, t.lastFold.Load())) >= settleAge
+}
+
 func (t *table) maintained(now time.Time) {
+	if t.settleDue(now) {
+		t.foldsSettled.Store(t.folds.Load())
+	}
 	t.foldsMaintained.Store(t.folds.Load())
 	t.lastMaintained.Store(now.UnixNano())
 }
