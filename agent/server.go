@@ -89,7 +89,7 @@ func (a *Agent) handleUnknown(w http.ResponseWriter, r *http.Request) {
 	writeError(w, errs.New(errs.NotFound, "no route %s %s; docs/api.md lists the routes", r.Method, r.URL.Path))
 }
 
-// handleHealth answers 200 while the agent owns slots and may acknowledge.
+// handleHealth answers 200 while the agent's lease holds: it may acknowledge what its slots take.
 func (a *Agent) handleHealth(w http.ResponseWriter, r *http.Request) {
 	n, err := a.owner()
 	if err == nil {
