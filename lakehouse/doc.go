@@ -12,8 +12,10 @@
 //
 // [Lake] is the entry. [Lake.Load] gives a [Snapshot], whose Files are the
 // [DataFile]s to scan. [Lake.Fold] turns durable rows into data files and one
-// commit; [Lake.Compact], [Lake.Expire], [Lake.Retain] and [Lake.SweepOrphans]
-// keep the table small. [Run] says which offsets a file's rows have.
+// commit, with the rows that it deletes in a primary-key table ([KeyedFold]);
+// [Lake.FetchRows] reads rows by position. [Lake.Compact], [Lake.CompactKeyed],
+// [Lake.Expire], [Lake.Retain] and [Lake.SweepOrphans] keep the table small. [Run]
+// says which offsets a file's rows have.
 //
 // # Invariants
 //
@@ -33,6 +35,9 @@
 //     written with, with their field ids on every level.
 //   - INVARIANT(lake-7): what no snapshot names is deleted only behind a commit that
 //     refuses every earlier prepared commit which could name it.
+//   - INVARIANT(key-2): a data file has at most one live delete file or vector, no
+//     position stands twice, and totals are those of the manifests.
+//   - INVARIANT(key-3): the index objects that a kept snapshot names stand.
 //
 // # Concurrency
 //

@@ -27,6 +27,11 @@ func TestExportTablesForOtherEngines(t *testing.T) {
 	for _, c := range exportCases() {
 		t.Run(c.name, func(t *testing.T) { exportTable(t, dir, store, c) })
 	}
+	for _, format := range []string{"2", "3"} {
+		for name, shape := range map[string]func(*TableDef){"keyed_v" + format: nil, "keyed_parts_v" + format: byPlace} {
+			t.Run(name, func(t *testing.T) { exportKeyed(t, dir, store, name, format, shape) })
+		}
+	}
 }
 
 type exportCase struct {
@@ -83,14 +88,42 @@ func exportTable(t *testing.T, dir string, store objstore.Store, c exportCase) {
 	x.fold(0, batchOf(c.schema, 50, 3))
 	x.fold(0, batchOf(c.schema, 40, 4))
 	x.check()
-	body, err := json.Marshal(rowKeys(x.rows...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, x.def.Prefix, "rows.json"), body, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	writeRows(t, dir, x.def, rowKeys(x.rows...))
 	if _, err := x.lake.Load(context.Background(), x.def); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func writeRows(t *testing.T, dir string, def TableDef, rows []string) {
+	body, err := json.Marshal(rows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, def.Prefix, "rows.json"), body, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// exportKeyed writes a primary-key table of a hundred rounds of updates, deletes and
+// folds, and a compaction in every tenth.
+func exportKeyed(t *testing.T, dir string, store objstore.Store, name, format string, shape func(*TableDef)) {
+	o := quickOptions()
+	o.Location = ""
+	k := newKeyedTable(t, store, o, format, func(d *TableDef) {
+		d.Name, d.Prefix = name, "lake/db/"+name+"-7"
+		if shape != nil {
+			shape(d)
+		}
+	})
+	for round := range 100 {
+		k.churn(50, 300)
+		k.foldKeyed()
+		if round%10 == 5 {
+			if _, err := k.compactKeyed(CompactOptions{}, func() {}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	k.check()
+	writeRows(t, dir, k.def, k.want())
 }
