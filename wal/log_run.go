@@ -206,6 +206,7 @@ func (l *Log) completer() {
 			l.callBack(&batch[i])
 		}
 		l.mu.Lock()
+		clear(l.mu.completions[:len(batch)]) // here, because push copies what it outgrows
 		l.mu.completions = l.mu.completions[len(batch):]
 		l.answerFlushers()
 		l.mu.Unlock()
@@ -236,7 +237,6 @@ func (l *Log) callBack(c *completion) {
 		l.mu.durable += uint64(len(c.entries))
 		l.mu.Unlock()
 	}
-	*c = completion{}
 }
 
 // answerFlushers tells those whose entries are all answered.
