@@ -97,7 +97,7 @@ func TestFetchRowsProjectsFilesOfOlderSchemas(t *testing.T) {
 }
 
 func TestFetchRowsCostsOneRequestAKeyAndNeighboursShareIt(t *testing.T) {
-	const n = 200_000
+	const n = 100_000
 	store := objstore.NewLedger(objstore.NewMem(), nil)
 	x, _, key := wideKeyed(t, store, tenColumns(), n)
 	fetch := func(rows ...uint32) int {

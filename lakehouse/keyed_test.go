@@ -27,7 +27,7 @@ func TestKeyedFoldReplacesAndDeletesRowsByPosition(t *testing.T) {
 	bothFormats(t, func(t *testing.T, format string) {
 		for _, shape := range []func(*TableDef){nil, byPlace} {
 			k := newKeyedTable(t, objstore.NewMem(), quickOptions(), format, shape)
-			for range testScale(15, 100) {
+			for range testScale(8, 100) {
 				k.churn(60, 100)
 				k.foldKeyed()
 				k.check()
