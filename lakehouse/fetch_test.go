@@ -19,6 +19,19 @@ func wideKeyed(t testing.TB, store objstore.Store, s *segments.Schema, n int) (*
 	x := newFoldTable(t, store, quickOptions(), s, nil)
 	rows := batchOf(s, n, 3)
 	in := x.input(0, 1000, rows)
+	in = keyedInput(in)
+	if _, err := x.lake.Fold(context.Background(), x.def, in); err != nil {
+		t.Fatal(err)
+	}
+	files, err := x.load().Files(context.Background())
+	if err != nil || len(files) != 1 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	return x, rows, files[0].Key
+}
+
+// keyedInput makes the fold of a log table one of a primary-key table.
+func keyedInput(in FoldInput) FoldInput {
 	next := in.Buckets[0].Next
 	in.Buckets[0].Next = func(ctx context.Context) (FoldBatch, error) {
 		b, err := next(ctx)
@@ -30,14 +43,7 @@ func wideKeyed(t testing.TB, store objstore.Store, s *segments.Schema, n int) (*
 		return b, err
 	}
 	in.Buckets[0].Keyed = &KeyedFold{Written: func(context.Context, uint64, []FoldedFile) (string, error) { return "m-1", nil }}
-	if _, err := x.lake.Fold(context.Background(), x.def, in); err != nil {
-		t.Fatal(err)
-	}
-	files, err := x.load().Files(context.Background())
-	if err != nil || len(files) != 1 {
-		t.Fatalf("%d files, %v", len(files), err)
-	}
-	return x, rows, files[0].Key
+	return in
 }
 
 func tenColumns() *segments.Schema {
