@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/firn-data/firn/index"
 	"github.com/firn-data/firn/internal/errs"
 	"github.com/firn-data/firn/internal/objstore"
 	"github.com/firn-data/firn/internal/objstore/probe"
@@ -31,13 +32,14 @@ type Agent struct {
 	logger *slog.Logger
 	clock  func() time.Time
 
-	store   objstore.Store // every request is counted by ledger
-	ledger  *objstore.Ledger
-	meta    metaLog
-	lake    *lakehouse.Lake
-	footers *footerCache
-	metrics *metrics
-	bodies  *semaphore.Weighted // bytes of request bodies decoded at once
+	store      objstore.Store // every request is counted by ledger
+	ledger     *objstore.Ledger
+	meta       metaLog
+	lake       *lakehouse.Lake
+	footers    *footerCache
+	indexCache *index.Cache // blocks of key indexes
+	metrics    *metrics
+	bodies     *semaphore.Weighted // bytes of request bodies decoded at once
 
 	current atomic.Pointer[incarnation]
 	ended   chan endedIncarnation
@@ -76,6 +78,7 @@ func New(cfg Config, store objstore.Store, logger *slog.Logger) (*Agent, error) 
 		lakeAge = -1 // the lake takes zero for its default
 	}
 	a.lake = lakehouse.Open(ledger, lakehouse.Options{Logger: a.logger, SafeAge: lakeAge})
+	a.indexCache = index.NewCache(ledger, cfg.IndexCacheBytes)
 	a.metrics = newMetrics(a)
 	return a, nil
 }

@@ -45,6 +45,8 @@ type AppendResult struct {
 	Skipped   int64 // applied by an earlier request of the same producer
 	Duplicate bool  // an idempotent request that had been applied
 	Buckets   []BucketResult
+	Rejected  int64           // rows of a message that were refused
+	RowErrors []rows.RowError // the first of them
 }
 
 const backpressureWait = 5 * time.Second // longest wait for room before a writer is told to slow down
@@ -57,6 +59,8 @@ type pendingAppend struct {
 	begun    time.Time
 	patience time.Duration // longest wait for the store
 	metrics  *metrics
+	rejected int64
+	errors   []rows.RowError
 }
 
 // begin hands a request's rows to the WAL. Requests that begin one after the
@@ -220,7 +224,7 @@ func (p *Producer) delta(bodyRows int64) wal.ProducerDelta {
 // prepare makes the WAL entry of a share. The bucket is locked.
 func (s *share) prepare(req AppendRequest) wal.Entry {
 	s.base = s.bucket.next
-	s.ticket = newTicket()
+	s.ticket, s.logged = newTicket(), s.applied
 	s.entry = wal.Entry{
 		Bucket: s.bucket.id, Schema: req.Schema, Rows: s.parts[0].rows, Bytes: s.bytes(),
 		BaseOffset: s.base, Done: s.ticket.settle,
@@ -239,7 +243,7 @@ func (s *share) prepare(req AppendRequest) wal.Entry {
 // be on their way in an earlier entry of the bucket, so they wait for its tail.
 func (p *pendingAppend) await(ctx context.Context) (AppendResult, error) {
 	defer p.settleLater()
-	res := AppendResult{}
+	res := AppendResult{Rejected: p.rejected, RowErrors: p.errors}
 	late := time.NewTimer(p.patience)
 	defer late.Stop()
 	for _, s := range p.shares {
@@ -260,7 +264,7 @@ func (p *pendingAppend) await(ctx context.Context) (AppendResult, error) {
 	for _, s := range p.shares {
 		res.Rows += s.applied
 		res.Skipped += s.skipped
-		count := s.applied + s.recalled
+		count := s.logged + s.recalled
 		res.Buckets = append(res.Buckets, BucketResult{Bucket: s.bucket.id.Bucket, BaseOffset: s.base, Count: count, EndOffset: s.base + count})
 	}
 	res.Duplicate = p.req.Producer != nil && p.req.Producer.Idempotency && res.Rows == 0 && res.Skipped > 0

@@ -105,14 +105,15 @@ func drain(ctx context.Context, flights <-chan streamed) {
 // receive begins messages in order until the stream ends or one fails.
 func (a *Agent) receive(ctx context.Context, stream appendStream, n *incarnation, flights chan<- streamed) {
 	defer close(flights)
-	var database, name, producerID string
+	var to messageTarget
+	var producerID string
 	for ctx.Err() == nil {
 		m, rerr := stream.Receive()
 		if m == nil {
 			return
 		}
 		if m.Table != "" {
-			database, name = m.Database, m.Table
+			to = messageTarget{m.Database, m.Table, m.Op, m.Columns, m.SkipBadRows}
 		}
 		if m.ProducerId != "" {
 			producerID = m.ProducerId
@@ -123,7 +124,7 @@ func (a *Agent) receive(ctx context.Context, stream appendStream, n *incarnation
 			p, f.err = producerOf(producerID, m.FirstSequence, m.AckedBelow, m.IdempotencyKey)
 		}
 		if f.err == nil {
-			f.p, f.err = a.beginMessage(ctx, database, name, m.ArrowIpc, p, n)
+			f.p, f.err = a.beginMessage(ctx, to, m.ArrowIpc, p, n)
 		}
 		select {
 		case flights <- f:

@@ -57,6 +57,8 @@ type bucket struct {
 	admitted *producers.Set
 	durable  *producers.Set
 	places   keyPlaces // of requests under an Idempotency-Key
+
+	keyed *keyedBucket // nil in a log table
 }
 
 func newBucket(id wal.BucketID, slot int) *bucket {
@@ -79,11 +81,15 @@ func (b *bucket) publish(object wal.ObjectID, index int, seg *wal.Segment) (*liv
 	}
 	b.hw = ls.end()
 	b.next = max(b.next, b.hw)
-	b.live = append(b.live, ls)
-	b.bytes += ls.ref.Bytes
 	for _, d := range seg.Producers {
 		b.durable.Record(d, seg.Timestamp)
 	}
+	if seg.Rows == 0 { // a write that changed nothing
+		return nil, nil
+	}
+	b.live = append(b.live, ls)
+	b.bytes += ls.ref.Bytes
+	b.publishKeyed()
 	return ls, nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/firn-data/firn/lakehouse"
 	"github.com/firn-data/firn/metastore"
 	"github.com/firn-data/firn/segments"
+	"github.com/firn-data/firn/segments/merge"
 )
 
 // Start says where a stream begins in every bucket.
@@ -32,6 +33,7 @@ const (
 	StartLatest
 	StartTimestamp
 	StartOffsets
+	StartSnapshot // of a primary-key table: its rows as INSERT, then the changes behind them
 )
 
 // ChangesRequest asks for a table's log as a stream.
@@ -53,6 +55,7 @@ type ChangeBatch struct {
 	Rows       arrow.RecordBatch // table columns; nil for progress alone
 	Offsets    []int64           // of each row
 	Timestamps []int64           // µs, of each row
+	Types      []int32           // merge.Insert and so on, of each row; nil: all are INSERT
 	Next       int64
 }
 
@@ -62,6 +65,15 @@ type ChangeStream struct {
 	Schema   *segments.Schema
 	Batches  iter.Seq2[ChangeBatch, error]
 	Progress map[int32]int64 // written by the iterator, for its reader alone
+	reader   *streamReader
+}
+
+// Close frees what a stream holds that is not iterated; after the iteration it does nothing.
+func (s *ChangeStream) Close() {
+	if p := s.reader.first; p != nil {
+		s.reader.first = nil
+		p.close()
+	}
 }
 
 // streamReader follows one table for one reader.
@@ -73,6 +85,7 @@ type streamReader struct {
 	req   ChangesRequest
 	order []int32
 	pos   map[int32]int64
+	first *readPlan       // of StartSnapshot, until its rows are delivered
 	stop  map[int32]int64 // without Follow: the high watermarks at the start
 	quiet *ChangeBatch    // newest progress that no row told about
 	fits  int32           // newest schema whose rows are known to fit the stream's columns
@@ -84,6 +97,9 @@ func (n *incarnation) Changes(ctx context.Context, def *metastore.Table, req Cha
 	proj, err := newProjection(def.Current(), req.Columns, req.Where)
 	if err != nil {
 		return nil, err
+	}
+	if def.Keyed() {
+		proj.read = merge.WithChangeType(proj.read)
 	}
 	t, err := n.tableFor(def)
 	if err != nil {
@@ -99,7 +115,7 @@ func (n *incarnation) Changes(ctx context.Context, def *metastore.Table, req Cha
 	if err := r.position(ctx); err != nil {
 		return nil, err
 	}
-	return &ChangeStream{Schema: proj.out, Progress: r.pos, Batches: r.batches(ctx)}, nil
+	return &ChangeStream{Schema: proj.out, Progress: r.pos, Batches: r.batches(ctx), reader: r}, nil
 }
 
 func (r *streamReader) chooseBuckets() error {
@@ -129,7 +145,14 @@ func (r *streamReader) position(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer p.close()
+	defer func() {
+		if r.first == nil { // else the stream goes on with it
+			p.close()
+		}
+	}()
+	if r.req.Start.Mode == StartSnapshot {
+		return r.positionSnapshot(p)
+	}
 	for b := range r.req.Start.Offsets {
 		if int(b) >= len(r.t.buckets) || b < 0 {
 			return errs.New(errs.Invalid, "start offsets name bucket %d: table %s.%s has buckets 0 to %d", b, r.def.Database, r.def.Name, len(r.t.buckets)-1)
@@ -211,6 +234,9 @@ func (r *streamReader) batches(ctx context.Context) iter.Seq2[ChangeBatch, error
 			r.quiet, silent = nil, false
 			return yield(b, nil) && !done
 		}
+		if !r.snapshotRows(ctx, deliver) {
+			return
+		}
 		for {
 			changed := r.t.changed()
 			if !r.round(ctx, deliver) {
@@ -241,7 +267,12 @@ func cutBatch(b ChangeBatch, limit int64, left *int64) (ChangeBatch, bool) {
 	}
 	if n := b.Rows.NumRows(); n > *left {
 		b.Rows, b.Offsets, b.Timestamps = b.Rows.NewSlice(0, *left), b.Offsets[:*left], b.Timestamps[:*left]
-		b.Next = b.Offsets[*left-1] + 1
+		if b.Types != nil {
+			b.Types = b.Types[:*left]
+		}
+		if b.Next != snapshotOffset {
+			b.Next = b.Offsets[*left-1] + 1
+		}
 	}
 	*left -= b.Rows.NumRows()
 	return b, *left == 0
@@ -426,6 +457,9 @@ func (r *streamReader) liveBatch(ctx context.Context, rng bucketRange, got segme
 	out.Timestamps = make([]int64, len(out.Offsets))
 	for i := range out.Timestamps {
 		out.Timestamps[i] = seg.ref.Timestamp
+	}
+	if r.def.Keyed() {
+		out.Types = changeTypes(rec).Int32Values()
 	}
 	out.Rows = r.proj.trim(rec)
 	return out, ctx.Err()

@@ -47,7 +47,7 @@ func changeRecord(schema *arrow.Schema, b ChangeBatch) arrow.RecordBatch {
 	for i := range n {
 		bucket.UnsafeAppend(b.Bucket)
 		stamp.UnsafeAppend(arrow.Timestamp(b.Timestamps[i]))
-		kind.Append("INSERT")
+		kind.Append(changeName(b, i))
 	}
 	cols := []arrow.Array{bucket.NewArray(), offset.NewArray(), stamp.NewArray(), kind.NewArray()}
 	return array.NewRecordBatch(schema, append(cols, b.Rows.Columns()...), int64(n))
@@ -71,9 +71,9 @@ func parseStart(v string) (Start, error) {
 		offsets, err := parseOffsets(arg)
 		return Start{Mode: StartOffsets, Offsets: offsets}, err
 	case "snapshot":
-		return Start{}, errs.New(errs.Invalid, "start=snapshot needs a primary key; on a log table use earliest")
+		return Start{Mode: StartSnapshot}, nil
 	}
-	return Start{}, errs.New(errs.Invalid, "start %q: must be earliest, latest, timestamp:…, or offsets:0=12,1=40", v)
+	return Start{}, errs.New(errs.Invalid, "start %q: must be earliest, latest, snapshot, timestamp:…, or offsets:0=12,1=40", v)
 }
 
 func parseOffsets(v string) (map[int32]int64, error) {
@@ -138,6 +138,9 @@ func (a *Agent) handleChanges(w http.ResponseWriter, r *http.Request) {
 	start := p.q.Get("start")
 	if id := r.Header.Get("Last-Event-ID"); id != "" && sse {
 		start = "offsets:" + id
+		if strings.Contains(id, "="+strconv.Itoa(snapshotOffset)) { // it broke among the rows of a snapshot
+			start = "snapshot"
+		}
 	}
 	if p.err == nil {
 		req.Start, p.err = parseStart(start)
@@ -155,6 +158,9 @@ func (a *Agent) handleChanges(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	stream, err := n.Changes(r.Context(), def, req)
+	if err == nil {
+		defer stream.Close()
+	}
 	if err != nil || r.Method == http.MethodHead {
 		writeHead(w, contentTypeOf(format, sse), err)
 		return
@@ -291,7 +297,7 @@ func (c *changeWriter) events(b ChangeBatch) {
 	lines := bytes.Split(bytes.TrimRight(c.text.Bytes(), "\n"), []byte("\n"))
 	for i, line := range lines {
 		at := b.Next
-		if i < len(lines)-1 {
+		if i < len(lines)-1 && at != snapshotOffset {
 			at = b.Offsets[i] + 1
 		}
 		fmt.Fprintf(c.out, "id: %s%d%s\ndata: %s\n\n", before, at, after, line)

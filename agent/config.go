@@ -39,6 +39,7 @@ type Config struct {
 	MaxRequestBytes   int64         `yaml:"max_request_bytes"`  // one request, decompressed
 	MaxRequests       int           `yaml:"max_requests"`       // requests with bodies decoded at once
 	CacheBytes        int64         `yaml:"cache_bytes"`        // decoded live rows and object ranges
+	IndexCacheBytes   int64         `yaml:"index_cache_bytes"`  // blocks of key indexes
 	MemoryLimitBytes  int64         `yaml:"memory_limit_bytes"` // soft limit handed to the runtime; 0 = 768 MiB, negative = none
 	FoldWorkers       int           `yaml:"fold_workers"`       // tables folded at once
 	SafeAge           time.Duration `yaml:"safe_age"`           // age below which nothing is collected
@@ -64,7 +65,7 @@ func DefaultConfig() Config {
 		Store: "file://./firn-data", Listen: "127.0.0.1:7070",
 		Lease: 10 * time.Second, FlushBytes: 4 << 20, InFlight: 4, StartTimeout: 30 * time.Second, AckTimeout: 30 * time.Second, ControlTimeout: 30 * time.Second, StallTimeout: time.Minute,
 		MaxPendingBytes: 128 << 20, MaxUnfoldedBytes: 1 << 30, MaxRequestBytes: 64 << 20, MaxRequests: 4,
-		CacheBytes: 96 << 20, MemoryLimitBytes: 768 << 20, FoldWorkers: 1,
+		CacheBytes: 96 << 20, IndexCacheBytes: 128 << 20, MemoryLimitBytes: 768 << 20, FoldWorkers: 1,
 		SafeAge: 10 * time.Minute, CollectInterval: time.Minute, CheckpointObjects: 256,
 		Iceberg: IcebergConfig{Region: "us-east-1"},
 	}
@@ -104,6 +105,7 @@ func (c *Config) complete() error {
 	setDefault(&c.MaxRequestBytes, def.MaxRequestBytes)
 	setDefault(&c.MaxRequests, def.MaxRequests)
 	setDefault(&c.CacheBytes, def.CacheBytes)
+	setDefault(&c.IndexCacheBytes, def.IndexCacheBytes)
 	setDefault(&c.MemoryLimitBytes, def.MemoryLimitBytes)
 	setDefault(&c.FoldWorkers, def.FoldWorkers)
 	setDefault(&c.CollectInterval, def.CollectInterval)

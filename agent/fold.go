@@ -224,6 +224,10 @@ func (n *incarnation) fold(ctx context.Context, def *metastore.Table) (lakehouse
 
 // foldOnce makes one commit; more says that it left segments for another one.
 func (n *incarnation) foldOnce(ctx context.Context, t *table, def *metastore.Table) (res lakehouse.FoldResult, more bool, err error) {
+	if t.keyed != nil {
+		res, err = n.foldKeyed(ctx, t, def)
+		return res, false, err
+	}
 	start := n.agent.clock()
 	lakeDef := n.agent.lakeDef(def)
 	if err := n.syncLake(ctx, t, lakeDef); err != nil {

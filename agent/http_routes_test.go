@@ -66,7 +66,7 @@ func TestErrorsHaveTheirStatusCodeAndForm(t *testing.T) {
 		{"GET", "/v1/databases/nope/tables", "", "404 not_found"},
 		{"POST", "/v1/databases/nope/tables", `{"name":"t","columns":[{"name":"a","type":"int"}]}`, "404 not_found"},
 		{"POST", tables, `{"name":"o","columns":[{"name":"a","type":"int"}]}`, "409 already_exists"},
-		{"POST", tables, `{"name":"t","columns":[{"name":"a","type":"int"}],"primary_key":["a"]}`, "501 unimplemented"},
+		{"POST", tables, `{"name":"t","columns":[{"name":"a","type":"int"}],"primary_key":["b"]}`, "400 invalid_argument"},
 		{"POST", tables, `{"name":"t","columns":[{"name":"a","type":"tint"}]}`, "400 invalid_argument"},
 		{"GET", tableURL + "nope", "", "404 not_found"},
 		{"PATCH", tableURL + "nope", `{"changes":[{"drop_column":{"name":"x"}}]}`, "404 not_found"},

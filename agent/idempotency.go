@@ -19,9 +19,12 @@ import (
 
 // fingerprint is a hash of what makes a request: its rows as they came,
 // decompressed, and how they are to be read.
-func fingerprint(o rows.DecodeOptions) hash.Hash {
+func fingerprint(o rows.DecodeOptions, m *rowsMode) hash.Hash {
 	h := xxh3.New()                                                                                  // nobody gains by making two of his own requests look alike
 	_, _ = fmt.Fprintf(h, "append %s skip=%t ignore=%t\n", o.Format, o.SkipBadRows, o.IgnoreUnknown) // a hash takes everything
+	if m.op != "append" {
+		_, _ = fmt.Fprintf(h, "op=%s columns=%v debezium=%t\n", m.op, m.columns, m.debezium)
+	}
 	return h
 }
 

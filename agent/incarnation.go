@@ -99,7 +99,7 @@ func (n *incarnation) tableFor(def *metastore.Table) (*table, error) {
 		return nil, errs.New(errs.NotFound, "table %s.%s was dropped", def.Database, def.Name)
 	}
 	if t = n.tables[def.ID]; t == nil {
-		t = newTable(def.ID, def.Buckets, func(b int32) int { return state.SlotOf(def.ID, b) })
+		t = newTable(def.ID, def.Buckets, def.Keyed(), func(b int32) int { return state.SlotOf(def.ID, b) })
 		n.tables[def.ID] = t
 		n.folder.watch(t)
 	}
@@ -135,8 +135,9 @@ func (n *incarnation) publish(c wal.Committed) {
 			n.fail(err)
 			return
 		}
-		if ls == nil {
-			continue // dropped while in flight
+		if ls == nil { // dropped while in flight, or producers' news alone
+			n.checkpoints.mark(b)
+			continue
 		}
 		n.refs.add(c.ID, 1)
 		n.unfolded.Add(weight(ls.ref.Bytes))

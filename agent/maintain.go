@@ -68,10 +68,18 @@ func (n *incarnation) compact(ctx context.Context, def *metastore.Table, all boo
 	t.foldMu.Lock()
 	defer t.foldMu.Unlock()
 	lakeDef := n.agent.lakeDef(def)
-	if err := n.syncLake(ctx, t, lakeDef); err != nil {
+	if err := n.syncTable(ctx, t, def); err != nil {
 		return lakehouse.CompactResult{}, err
 	}
-	res, err := n.agent.lake.Compact(ctx, lakeDef, lakehouse.CompactOptions{All: all, MaxBytes: maxBytes})
+	o := lakehouse.CompactOptions{All: all, MaxBytes: maxBytes}
+	if t.keyed != nil {
+		res, err := n.compactKeyed(ctx, t, def, o)
+		if err != nil || res.SnapshotID != 0 {
+			n.collector.folded(def.ID)
+		}
+		return res, err
+	}
+	res, err := n.agent.lake.Compact(ctx, lakeDef, o)
 	if err != nil || res.SnapshotID != 0 {
 		n.collector.folded(def.ID)
 	}

@@ -16,6 +16,7 @@ type bucketRange struct {
 	earliest int64
 	from, to int64
 	segs     []*liveSegment
+	keyed    *keyedView // nil in a log table
 }
 
 // readPlan is one moment of a table: a lake snapshot and the live rows from
@@ -54,7 +55,7 @@ func (n *incarnation) plan(ctx context.Context, def *metastore.Table) (*readPlan
 		}
 	}
 	lakeDef := n.agent.lakeDef(def)
-	if err := n.syncLake(ctx, t, lakeDef); err != nil {
+	if err := n.syncTable(ctx, t, def); err != nil {
 		return nil, err
 	}
 	for range planAttempts {
@@ -72,6 +73,14 @@ func (n *incarnation) plan(ctx context.Context, def *metastore.Table) (*readPlan
 	return nil, errs.New(errs.Unavailable, "table %s.%s is folded faster than it can be read; retry", def.Database, def.Name)
 }
 
+// syncTable takes over what the lake holds, once per incarnation and table.
+func (n *incarnation) syncTable(ctx context.Context, t *table, def *metastore.Table) error {
+	if t.keyed != nil {
+		return n.openKeyed(ctx, t, def)
+	}
+	return n.syncLake(ctx, t, n.agent.lakeDef(def))
+}
+
 // capture takes the live rows of all buckets at one moment and pins their
 // objects. It reports false when the snapshot is older than what a fold dropped.
 func (n *incarnation) capture(t *table, p *readPlan) bool {
@@ -87,6 +96,14 @@ func (n *incarnation) capture(t *table, p *readPlan) bool {
 		}
 		if r.from < v.lake || (len(r.segs) > 0 && r.segs[0].ref.BaseOffset > r.from) {
 			return false
+		}
+		if b.keyed != nil {
+			if r.keyed = b.captureKeyed(p.snap.Generations[r.bucket]); r.keyed == nil || r.from != v.lake {
+				return false
+			}
+		}
+		if b.keyed != nil { // what is folded is rows, not the changes that made them
+			r.earliest = max(r.earliest, r.from)
 		}
 		r.to = max(r.to, r.from)
 		for _, s := range r.segs {
@@ -163,8 +180,27 @@ func (n *incarnation) syncLake(ctx context.Context, t *table, def lakehouse.Tabl
 	return nil
 }
 
-// adopt moves the buckets of a table to a lake snapshot.
+// adopt moves the buckets of a table to a lake snapshot. A primary-key table whose
+// rows moved by it is opened again.
 func (n *incarnation) adopt(t *table, snap *lakehouse.Snapshot) {
+	if t.keyed == nil {
+		n.advance(t, snap)
+		return
+	}
+	n.publishMu.Lock()
+	defer n.publishMu.Unlock()
+	for _, b := range t.buckets {
+		if !b.sameIndex(snap) {
+			t.keyed.opened.Store(false)
+			continue
+		}
+		n.checkpoints.mark(b)
+	}
+	t.snap.Store(&cachedSnapshot{snap, n.agent.clock()})
+}
+
+// advance moves the buckets of a table to a lake snapshot.
+func (n *incarnation) advance(t *table, snap *lakehouse.Snapshot) {
 	n.publishMu.Lock()
 	defer n.publishMu.Unlock()
 	for i, b := range t.buckets {

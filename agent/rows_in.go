@@ -2,11 +2,13 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -22,6 +24,7 @@ import (
 type rowsRequest struct {
 	table    *metastore.Table
 	schema   *segments.Schema
+	mode     rowsMode
 	decode   rows.DecodeOptions
 	producer *Producer
 	stream   bool
@@ -46,7 +49,7 @@ func (a *Agent) parseRowsRequest(r *http.Request) (*rowsRequest, error) {
 		return nil, err
 	}
 	req := &rowsRequest{table: def, schema: def.Current()}
-	if err := checkOp(def, q); err != nil {
+	if req.mode, err = modeOf(def, q.Get("op"), columnsOf(q), q.Get("envelope")); err != nil {
 		return nil, err
 	}
 	req.decode = rows.DecodeOptions{Schema: req.schema, ChunkRows: 64 << 10, ChunkBytes: 4 << 20}
@@ -62,6 +65,7 @@ func (a *Agent) parseRowsRequest(r *http.Request) (*rowsRequest, error) {
 	if err := req.parseMedia(r); err != nil {
 		return nil, err
 	}
+	req.mode.prepare(&req.decode)
 	req.producer, err = parseProducer(q, r.Header.Get("Idempotency-Key"))
 	if err != nil {
 		return nil, err
@@ -88,6 +92,10 @@ func (r *rowsRequest) parseMedia(req *http.Request) error {
 		return unsupportedMedia(http.StatusUnsupportedMediaType, rows.ContentTypes(),
 			"content type %q: rows are taken as %s", ct, strings.Join(rows.ContentTypes(), ", "))
 	}
+	if r.mode.debezium && format != rows.NDJSON && format != rows.JSON {
+		return unsupportedMedia(http.StatusUnsupportedMediaType, []string{rows.NDJSON.ContentType(), rows.JSON.ContentType()},
+			"content type %q: Debezium change events are taken as %s or %s", ct, rows.NDJSON.ContentType(), rows.JSON.ContentType())
+	}
 	r.decode.Format = format
 	switch enc := strings.ToLower(strings.TrimSpace(req.Header.Get("Content-Encoding"))); enc {
 	case "", "identity", "gzip", "x-gzip", "zstd":
@@ -99,21 +107,16 @@ func (r *rowsRequest) parseMedia(req *http.Request) error {
 	return nil
 }
 
-func checkOp(def *metastore.Table, q url.Values) error {
-	switch op := q.Get("op"); op {
-	case "", "append":
-	case "upsert", "delete":
-		return errs.New(errs.Invalid, "op=%s needs a primary key: table %s.%s is a log table, which takes op=append", op, def.Database, def.Name)
-	default:
-		return errs.New(errs.Invalid, "op %q: must be append, upsert or delete", op)
+// columnsOf splits a list of column names; nil when the parameter is not given.
+func columnsOf(q url.Values) []string {
+	if !q.Has("columns") {
+		return nil
 	}
-	if q.Has("columns") {
-		return errs.New(errs.Invalid, "columns= is a partial update and needs a primary key: table %s.%s is a log table", def.Database, def.Name)
+	var out []string
+	for _, c := range strings.Split(q.Get("columns"), ",") {
+		out = append(out, strings.TrimSpace(c))
 	}
-	if e := q.Get("envelope"); e != "" {
-		return errs.New(errs.Invalid, "envelope=%s needs a primary key: table %s.%s is a log table", e, def.Database, def.Name)
-	}
-	return nil
+	return out
 }
 
 // choice reads a parameter with two values and reports whether it has the second.
@@ -176,6 +179,8 @@ type rowsAnswer struct {
 	Errors    []rows.RowError `json:"errors"`
 	Buckets   []bucketAnswer  `json:"buckets"`
 	Duplicate bool            `json:"duplicate,omitempty"`
+
+	refused []rows.RowError // rows that the table's rules refuse
 }
 
 type bucketAnswer struct {
@@ -204,10 +209,11 @@ func (a *rowsAnswer) add(res AppendResult) {
 }
 
 func (a *rowsAnswer) reject(d rows.Decoder) {
-	a.Rejected, a.Errors = d.Rejected()
-	if a.Errors == nil {
-		a.Errors = []rows.RowError{}
-	}
+	total, first := d.Rejected()
+	a.Rejected = total + int64(len(a.refused))
+	a.Errors = append(append([]rows.RowError{}, first...), a.refused...)
+	slices.SortStableFunc(a.Errors, func(x, y rows.RowError) int { return cmp.Compare(x.Row, y.Row) })
+	a.Errors = a.Errors[:min(len(a.Errors), maxRowErrors)]
 }
 
 // handleRows serves POST …/rows.
@@ -327,7 +333,7 @@ func (a *Agent) appendBody(ctx context.Context, w http.ResponseWriter, r *http.R
 	defer budget.release()
 	keyed := req.producer != nil && req.producer.Idempotency
 	if keyed {
-		req.decode.Digest = fingerprint(req.decode)
+		req.decode.Digest = fingerprint(req.decode, &req.mode)
 	}
 	arrived := bodyWithin(w, bodyTimeout)
 	defer arrived()
@@ -357,7 +363,10 @@ func (a *Agent) appendBody(ctx context.Context, w http.ResponseWriter, r *http.R
 	if err != nil {
 		return answer, err
 	}
-	p, err := n.begin(ctx, AppendRequest{Table: req.table, Schema: req.schema, Chunks: chunks, BodyRows: dec.Rows(), Producer: req.producer})
+	p, bad, err := n.beginRows(ctx, &req.mode, req.decode.SkipBadRows,
+		AppendRequest{Table: req.table, Schema: req.schema, Chunks: chunks, BodyRows: dec.Rows(), Producer: req.producer})
+	answer.refused = bad
+	answer.reject(dec)
 	if err != nil {
 		return answer, err
 	}
@@ -459,7 +468,14 @@ func (a *Agent) pump(ctx context.Context, n *incarnation, dec rows.Decoder, req 
 			break
 		}
 		end := c.Ordinal(int(c.Rows.NumRows())-1) + 1
-		p, err := n.begin(ctx, chunkRequest(req, c, end, sticky))
+		p, bad, err := n.beginRows(ctx, &req.mode, req.decode.SkipBadRows, chunkRequest(req, c, end, sticky))
+		if req.producer != nil {
+			bad = shifted(bad, c.First)
+		}
+		answer.refused = append(answer.refused, bad...)
+		if err != nil && len(bad) > 0 {
+			err = refusedRows(bad)
+		}
 		if err != nil {
 			failed = err
 			break
@@ -475,6 +491,14 @@ func (a *Agent) pump(ctx context.Context, n *incarnation, dec rows.Decoder, req 
 		}
 	}
 	return acked, failed
+}
+
+// shifted returns errors of rows that were numbered from first on as numbers of the body.
+func shifted(bad []rows.RowError, first int64) []rows.RowError {
+	for i := range bad {
+		bad[i].Row += first
+	}
+	return bad
 }
 
 // chunkRequest makes an append of one chunk of an endless body. With a producer

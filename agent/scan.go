@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/RoaringBitmap/roaring/v2"
 	"github.com/apache/arrow-go/v18/arrow"
 
 	"github.com/firn-data/firn/internal/errs"
@@ -63,7 +64,7 @@ func (n *incarnation) Scan(ctx context.Context, def *metastore.Table, req ScanRe
 		if err != nil {
 			return nil, err
 		}
-		return limited(&RowStream{Schema: proj.out, Batches: lakeBatches(ctx, snap, proj), unpin: t.readers.pin(snap.ID)}, req.Limit), nil
+		return limited(&RowStream{Schema: proj.out, Batches: lakeBatches(ctx, snap, proj, nil), unpin: t.readers.pin(snap.ID)}, req.Limit), nil
 	}
 	if req.Layer != "" && req.Layer != LayerUnion {
 		return nil, errs.New(errs.Invalid, "layer %q: must be union or lake", req.Layer)
@@ -75,11 +76,20 @@ func (n *incarnation) Scan(ctx context.Context, def *metastore.Table, req ScanRe
 	if err != nil {
 		return nil, err
 	}
+	hidden, err := p.hidden()
+	if err != nil {
+		p.close()
+		return nil, err
+	}
 	batches := func(yield func(arrow.RecordBatch, error) bool) {
-		for rec, err := range lakeBatches(ctx, p.snap, proj) {
+		for rec, err := range lakeBatches(ctx, p.snap, proj, hidden) {
 			if !yield(rec, err) || err != nil {
 				return
 			}
+		}
+		if def.Keyed() {
+			n.currentBatches(ctx, def, p, proj, yield)
+			return
 		}
 		n.liveBatches(ctx, def, p.liveReads(), proj, yield)
 	}
@@ -101,12 +111,12 @@ func (n *incarnation) lakeSnapshot(ctx context.Context, def *metastore.Table, re
 	return snap, nil
 }
 
-func lakeBatches(ctx context.Context, snap *lakehouse.Snapshot, proj projection) iter.Seq2[arrow.RecordBatch, error] {
+func lakeBatches(ctx context.Context, snap *lakehouse.Snapshot, proj projection, hidden map[string]*roaring.Bitmap) iter.Seq2[arrow.RecordBatch, error] {
 	return func(yield func(arrow.RecordBatch, error) bool) {
 		if snap.ID == 0 {
 			return
 		}
-		for b, err := range snap.Scan(ctx, lakehouse.ScanOptions{Columns: proj.out, Filter: proj.filter}) {
+		for b, err := range snap.Scan(ctx, lakehouse.ScanOptions{Columns: proj.out, Filter: proj.filter, Hidden: hidden}) {
 			if err != nil {
 				yield(nil, err)
 				return
@@ -162,6 +172,9 @@ func (n *incarnation) count(ctx context.Context, def *metastore.Table, req ScanR
 		return 0, err
 	}
 	defer p.close()
+	if def.Keyed() {
+		return p.keyedRows(), nil
+	}
 	return p.snap.Rows + p.liveRows(), nil
 }
 

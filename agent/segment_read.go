@@ -10,6 +10,7 @@ import (
 	"github.com/firn-data/firn/metastore"
 	"github.com/firn-data/firn/segments"
 	"github.com/firn-data/firn/segments/filter"
+	"github.com/firn-data/firn/segments/merge"
 	"github.com/firn-data/firn/wal"
 )
 
@@ -99,6 +100,9 @@ func (n *incarnation) readEntry(ctx context.Context, def *metastore.Table, s *li
 	written, err := n.writtenSchema(def, s)
 	if err != nil {
 		return nil, err
+	}
+	if def.Keyed() {
+		written = merge.WithChangeType(written)
 	}
 	some, columns := narrowed(written, p.read)
 	rec, ok := n.buffer.get(segmentKey{s.ref.Object, s.ref.Index}, columns)

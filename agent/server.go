@@ -76,15 +76,6 @@ func (a *Agent) handler() http.Handler {
 	return unstalled(patient(a.observed(a.authenticated(strictRoutes(mux)))), a.cfg.StallTimeout, a.logger)
 }
 
-// handleLookup refuses lookups, which need a primary key.
-func (a *Agent) handleLookup(w http.ResponseWriter, r *http.Request) {
-	def, err := a.tableOf(r)
-	if err == nil {
-		err = errs.New(errs.Invalid, "table %s has no primary key: a lookup needs one; use GET …/rows?where=", def)
-	}
-	writeError(w, err)
-}
-
 func (a *Agent) handleUnknown(w http.ResponseWriter, r *http.Request) {
 	writeError(w, errs.New(errs.NotFound, "no route %s %s; docs/api.md lists the routes", r.Method, r.URL.Path))
 }

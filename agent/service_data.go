@@ -69,7 +69,7 @@ func (a *Agent) appendMessage(ctx context.Context, m *firnv1.AppendRequest) (*fi
 	if err != nil {
 		return nil, err
 	}
-	p, err := a.beginMessage(ctx, m.Database, m.Table, m.ArrowIpc, producer, nil)
+	p, err := a.beginMessage(ctx, messageTarget{m.Database, m.Table, m.Op, m.Columns, m.SkipBadRows}, m.ArrowIpc, producer, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -97,17 +97,29 @@ func producerOf(id string, first, acked *int64, key string) (*Producer, error) {
 	return p, nil
 }
 
+// messageTarget is where the rows of a message go, and how.
+type messageTarget struct {
+	database, table, op string
+	columns             []string
+	skipBad             bool
+}
+
 // beginMessage decodes the Arrow bytes of one message and hands them to the WAL.
-func (a *Agent) beginMessage(ctx context.Context, database, name string, ipc []byte, p *Producer, n *incarnation) (*pendingAppend, error) {
-	def, err := a.table(ctx, database, name)
+func (a *Agent) beginMessage(ctx context.Context, to messageTarget, ipc []byte, p *Producer, n *incarnation) (*pendingAppend, error) {
+	def, err := a.table(ctx, to.database, to.table)
+	if err != nil {
+		return nil, err
+	}
+	mode, err := modeOf(def, to.op, to.columns, "")
 	if err != nil {
 		return nil, err
 	}
 	decode := rows.DecodeOptions{
-		Schema: def.Current(), Format: rows.ArrowStream, MaxBytes: a.cfg.MaxRequestBytes, MaxDecodedBytes: 2 * a.cfg.MaxRequestBytes,
+		Schema: def.Current(), Format: rows.ArrowStream, SkipBadRows: to.skipBad, MaxBytes: a.cfg.MaxRequestBytes, MaxDecodedBytes: 2 * a.cfg.MaxRequestBytes,
 	}
+	mode.prepare(&decode)
 	if p != nil && p.Idempotency {
-		whole := fingerprint(decode)
+		whole := fingerprint(decode, &mode)
 		_, _ = whole.Write(ipc) // a hash takes everything
 		p.FirstSequence = sequenceOf(whole)
 	}
@@ -132,11 +144,22 @@ func (a *Agent) beginMessage(ctx context.Context, database, name string, ipc []b
 			return nil, err
 		}
 	}
-	return n.begin(ctx, AppendRequest{Table: def, Schema: def.Current(), Chunks: chunks, BodyRows: dec.Rows(), Producer: p})
+	begun, bad, err := n.beginRows(ctx, &mode, to.skipBad, AppendRequest{Table: def, Schema: def.Current(), Chunks: chunks, BodyRows: dec.Rows(), Producer: p})
+	if err != nil {
+		return nil, err
+	}
+	answer := rowsAnswer{refused: bad}
+	answer.reject(dec)
+	begun.rejected, begun.errors = answer.Rejected, answer.Errors
+	a.metrics.rowsRejected.Add(float64(answer.Rejected))
+	return begun, nil
 }
 
 func appendResponse(r AppendResult) *firnv1.AppendResponse {
-	m := &firnv1.AppendResponse{Rows: r.Rows, Skipped: r.Skipped, Duplicate: r.Duplicate}
+	m := &firnv1.AppendResponse{Rows: r.Rows, Skipped: r.Skipped, Duplicate: r.Duplicate, Rejected: r.Rejected}
+	for _, e := range r.RowErrors {
+		m.Errors = append(m.Errors, &firnv1.RowError{Row: e.Row, Column: e.Column, Reason: e.Reason})
+	}
 	for _, b := range r.Buckets {
 		m.Buckets = append(m.Buckets, &firnv1.BucketAppend{Bucket: b.Bucket, BaseOffset: b.BaseOffset, Count: b.Count, EndOffset: b.EndOffset})
 	}
@@ -218,6 +241,7 @@ func (a *Agent) changesMessage(ctx context.Context, m *firnv1.ChangesRequest, ou
 	if err != nil {
 		return err
 	}
+	defer stream.Close()
 	// Where the stream starts goes first, so that a client can resume before the first row.
 	if err := out.Send(&firnv1.ChangesResponse{Progress: maps.Clone(stream.Progress)}); err != nil {
 		return err

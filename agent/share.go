@@ -21,6 +21,7 @@ type share struct {
 	ticket   *ticket // the entry's, or the bucket's tail where every row was skipped
 	base     int64
 	applied  int64
+	logged   int64 // rows in the log: applied ones, or the changes that they make
 	skipped  int64
 	recalled int64 // rows at base that an earlier request with the same key wrote
 }

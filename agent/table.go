@@ -33,15 +33,23 @@ type table struct {
 	due     atomic.Pointer[schedule]
 	snap    atomic.Pointer[cachedSnapshot]
 	readers snapshotPins // of Iceberg snapshots
+	keyed   *keyedTable  // nil for a log table
 
 	watchMu sync.Mutex
 	watch   chan struct{} // closed when a high watermark moved
 }
 
-func newTable(id uint64, n int32, slotOf func(bucket int32) int) *table {
+func newTable(id uint64, n int32, keyed bool, slotOf func(bucket int32) int) *table {
 	t := &table{id: id, watch: make(chan struct{})}
+	if keyed {
+		t.keyed = &keyedTable{}
+	}
 	for i := range n {
-		t.buckets = append(t.buckets, newBucket(wal.BucketID{Table: id, Bucket: i}, slotOf(i)))
+		b := newBucket(wal.BucketID{Table: id, Bucket: i}, slotOf(i))
+		if keyed {
+			b.keyed = &keyedBucket{lane: newLane()}
+		}
+		t.buckets = append(t.buckets, b)
 	}
 	return t
 }

@@ -3,7 +3,6 @@ package client
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"io"
 	"net/http"
 	"net/url"
@@ -32,6 +31,12 @@ const (
 type AppendOptions struct {
 	Format      Format // default NDJSON
 	Compression string // "", "gzip" or "zstd"
+	Op          Op     // default: append, of a primary-key table upsert
+	// Columns makes a partial write of a primary-key table: only these and the key
+	// are read and written.
+	Columns []string
+	// Debezium says that the rows are change events of Debezium, as NDJSON or JSON.
+	Debezium bool
 	// SkipBadRows applies the good rows and reports the others; without it one bad
 	// row refuses the whole request.
 	SkipBadRows bool
@@ -84,14 +89,7 @@ func (t *Table) AppendRecords(ctx context.Context, recs ...arrow.RecordBatch) (*
 // request. Maps and structs with json tags are at home here; for many rows a
 // [Writer] is faster.
 func (t *Table) AppendRows(ctx context.Context, rows ...any) (*firnv1.AppendResponse, error) {
-	var body bytes.Buffer
-	enc := json.NewEncoder(&body)
-	for _, r := range rows {
-		if err := enc.Encode(r); err != nil {
-			return nil, invalid("encode row as JSON: %v", err)
-		}
-	}
-	return t.Append(ctx, body.Bytes(), AppendOptions{})
+	return t.writeRows(ctx, AppendOptions{}, rows)
 }
 
 // AppendReader sends a body of any length in one request, which the agent
@@ -105,6 +103,15 @@ func (t *Table) AppendReader(ctx context.Context, body io.Reader, o AppendOption
 // post makes one attempt of POST …/rows.
 func (t *Table) post(ctx context.Context, body io.Reader, o AppendOptions, stream bool) (*firnv1.AppendResponse, error) {
 	q := url.Values{}
+	if o.Op != "" {
+		q.Set("op", string(o.Op))
+	}
+	if len(o.Columns) > 0 {
+		q.Set("columns", strings.Join(o.Columns, ","))
+	}
+	if o.Debezium {
+		q.Set("envelope", "debezium")
+	}
 	if o.SkipBadRows {
 		q.Set("on_error", "skip")
 	}

@@ -21,10 +21,14 @@ import (
 // [Latest], [At] or [From].
 type Start string
 
-// The two ends of a log.
+// The two ends of a log, and the rows of a primary-key table: a stream from
+// Snapshot begins with the table's rows at one moment as INSERT, in no order, and
+// goes on with the changes from exactly there. The rows of the snapshot have the
+// offset -1.
 const (
 	Earliest Start = "earliest"
 	Latest   Start = "latest"
+	Snapshot Start = "snapshot"
 )
 
 // At starts with the first row committed at or after a moment.
@@ -112,8 +116,24 @@ func (s *Changes) Next() (arrow.RecordBatch, error) {
 }
 
 // Cursor returns the offset per bucket to resume from after the rows returned so
-// far: hand it to [From]. It is empty until the agent told the start.
-func (s *Changes) Cursor() map[int32]int64 { return maps.Clone(s.cursor) }
+// far: hand it to [From]. It is empty until the agent told the start, and among the
+// rows of a snapshot, where no offset is a place to resume at.
+func (s *Changes) Cursor() map[int32]int64 {
+	if s.inSnapshot() {
+		return map[int32]int64{}
+	}
+	return maps.Clone(s.cursor)
+}
+
+// inSnapshot reports whether the rows of a snapshot are not all returned.
+func (s *Changes) inSnapshot() bool {
+	for _, at := range s.cursor {
+		if at < 0 {
+			return true
+		}
+	}
+	return false
+}
 
 // Close ends the stream.
 func (s *Changes) Close() error {
@@ -149,7 +169,7 @@ func (s *Changes) advance() {
 	}
 	maps.Copy(s.cursor, s.progress)
 	s.progress = nil
-	if s.o.OnProgress != nil {
+	if s.o.OnProgress != nil && !s.inSnapshot() {
 		s.o.OnProgress(s.Cursor())
 	}
 }
@@ -170,8 +190,19 @@ func (s *Changes) receive() error {
 		return context.Cause(s.ctx)
 	}
 	s.hangUp()
+	return s.broke(err)
+}
+
+// broke waits before the stream is mended; an error is final.
+func (s *Changes) broke(err error) error {
 	if !retryable(err, true) {
 		return err
+	}
+	if s.inSnapshot() {
+		if s.returned > 0 {
+			return &Error{Class: Unavailable, Code: "unavailable", Message: "the stream broke among the rows of its snapshot, which it cannot resume: start anew", cause: err}
+		}
+		clear(s.cursor) // nothing was returned: a new snapshot is as good
 	}
 	s.failures++
 	return s.t.c.retry.wait(s.ctx, s.failures, err)

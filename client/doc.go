@@ -7,6 +7,8 @@
 //   - [Table.NewWriter] batches rows, keeps several requests in flight over one
 //     ordered stream, retries, and applies each row exactly once.
 //   - [Table.Append] sends one body in any format as one atomic request.
+//   - [Table.Upsert], [Table.Delete] and [Table.Lookup] write and read a primary-key
+//     table by key; a writer does so with many rows ([WriterOptions].Op).
 //   - [Table.Scan] reads the table as of one point in time.
 //   - [Table.Changes] follows its log, and resumes by itself after a break.
 //

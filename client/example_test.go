@@ -104,6 +104,55 @@ func ExampleTable_Changes() {
 	}
 }
 
+// A primary-key table is written and read by key.
+func ExampleTable_Upsert() {
+	ctx := context.Background()
+	c, err := client.New("http://127.0.0.1:7070")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	users := c.Table("shop", "users")
+	type user struct {
+		ID   int64  `json:"id"`
+		Name string `json:"name"`
+		Age  int    `json:"age"`
+	}
+	if _, err := users.Upsert(ctx, user{1, "Ann", 30}, user{2, "Bo", 40}); err != nil {
+		log.Fatal(err)
+	}
+	if _, err := users.UpsertColumns(ctx, []string{"age"}, map[string]any{"id": 1, "age": 31}); err != nil {
+		log.Fatal(err)
+	}
+	if _, err := users.Delete(ctx, map[string]any{"id": 2}); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// Entries come in the order of the keys; null stands for a key without a row.
+func ExampleTable_LookupRows() {
+	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"rows":[{"id":1,"name":"Ann"},null]}`)
+	}))
+	defer agent.Close()
+	c, err := client.New(agent.URL)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	rows, err := c.Table("shop", "users").LookupRows(context.Background(), client.LookupOptions{Columns: []string{"id", "name"}},
+		map[string]any{"id": 1}, map[string]any{"id": 9})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, row := range rows {
+		fmt.Println(string(row))
+	}
+	// Output:
+	// {"id":1,"name":"Ann"}
+	// null
+}
+
 // The class of an error says what to do about it.
 func ExampleClassOf() {
 	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

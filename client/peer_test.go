@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -51,6 +52,7 @@ type peer struct {
 	bySeq   map[int64]int64
 	byKey   map[string]bool
 	calls   int
+	ops     []string            // op and columns of each stream and post
 	final   *firnv1.StreamError // refuses every append
 	noBidi  bool
 	upgrade bool // takes append streams over connections of their own
@@ -149,6 +151,7 @@ func (p *peer) postRows(w http.ResponseWriter, r *http.Request) {
 		hangUp(w)
 		return
 	}
+	p.ops = append(p.ops, r.URL.Query().Get("op")+" "+r.URL.Query().Get("columns"))
 	var first *int64
 	if s := r.URL.Query().Get("first_sequence"); s != "" {
 		n, _ := strconv.ParseInt(s, 10, 64)
@@ -230,6 +233,9 @@ func (p *peer) serve(ctx context.Context, s peerStream) error {
 			p.mu.Unlock()
 			return s.Send(&firnv1.AppendStreamResponse{RequestId: req.RequestId, Outcome: &firnv1.AppendStreamResponse_Error{Error: p.final}})
 		}
+		if req.Table != "" {
+			p.ops = append(p.ops, req.Op+" "+strings.Join(req.Columns, ","))
+		}
 		f := p.next()
 		var res firnv1.AppendResponse
 		if f != refuse && f != breakFirst {
@@ -261,6 +267,27 @@ func (p *peer) serve(ctx context.Context, s peerStream) error {
 			}
 		}
 	}
+}
+
+// Lookup finds the even keys.
+func (p *peer) Lookup(_ context.Context, r *connect.Request[firnv1.LookupRequest]) (*connect.Response[firnv1.LookupResponse], error) {
+	var d pieces
+	recs, err := d.decode(r.Msg.Keys)
+	if err != nil {
+		return nil, err
+	}
+	res := &firnv1.LookupResponse{}
+	var found []int64
+	for _, rec := range recs {
+		for _, v := range rec.Column(0).(*array.Int64).Int64Values() {
+			res.Counts = append(res.Counts, int32(1-v%2))
+			if v%2 == 0 {
+				found = append(found, v)
+			}
+		}
+	}
+	res.Rows, err = encodeArrow([]arrow.RecordBatch{values(found...)})
+	return connect.NewResponse(res), err
 }
 
 // Changes sends the log three rows a message, only even values when there is a

@@ -20,6 +20,15 @@ type WriterOptions struct {
 	ProducerID    string
 	FirstSequence int64
 
+	// Op says what the rows do; default: append, of a primary-key table upsert.
+	Op Op
+	// Columns makes partial writes of a primary-key table: only these and the key are
+	// read and written.
+	Columns []string
+	// SkipBadRows applies the good rows of a batch and reports the others in its
+	// answer, numbered within the batch; without it one bad row ends the writer.
+	SkipBadRows bool
+
 	BatchRows  int64         // rows of a request at most; default 65,536
 	BatchBytes int64         // bytes of a request at most, about; default 4 MiB
 	Linger     time.Duration // longest wait for a batch to fill; default 10 ms

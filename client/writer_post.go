@@ -44,7 +44,7 @@ func (w *Writer) postBatch(b *batch) bool {
 func (w *Writer) postOnce(b *batch) error {
 	ctx, cancel := context.WithTimeoutCause(w.ctx, w.opt.AckTimeout, errAckTimeout)
 	defer cancel()
-	o := AppendOptions{Format: Arrow, IdempotencyKey: b.key}
+	o := AppendOptions{Format: Arrow, Op: w.opt.Op, Columns: w.opt.Columns, SkipBadRows: w.opt.SkipBadRows, IdempotencyKey: b.key}
 	if w.opt.ProducerID != "" {
 		o.Producer = &Sequence{ID: w.opt.ProducerID, First: b.first, AckedBelow: w.Acked()}
 	}

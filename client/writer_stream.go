@@ -144,6 +144,7 @@ func (w *Writer) sendAll(ctx context.Context, stream appendStream, watch *time.T
 		}
 		if first {
 			req.Database, req.Table, req.ProducerId = w.t.database, w.t.name, w.opt.ProducerID
+			req.Op, req.Columns, req.SkipBadRows = string(w.opt.Op), w.opt.Columns, w.opt.SkipBadRows
 			first = false
 		}
 		w.mu.Lock()

@@ -99,3 +99,19 @@ func (h *Hasher) Prefixes(rec arrow.RecordBatch) ([]uint64, error) {
 	}
 	return out, nil
 }
+
+// KeysOf is Keys for rows of another schema that has the key columns under the
+// same field ids.
+func (h *Hasher) KeysOf(rec arrow.RecordBatch, schema *segments.Schema) ([]Key, error) {
+	other := *h
+	other.schema = schema
+	return other.Keys(rec)
+}
+
+// PrefixesOf is Prefixes for rows of another schema that has the columns of the
+// bucket key under the same field ids.
+func (h *Hasher) PrefixesOf(rec arrow.RecordBatch, schema *segments.Schema) ([]uint64, error) {
+	other := *h
+	other.schema = schema
+	return other.Prefixes(rec)
+}

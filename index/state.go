@@ -102,6 +102,23 @@ func (s *State) FindDurable(k Key) Found {
 	return f
 }
 
+// WithPrefixes returns the keys with live changes, durable or not, that begin with
+// the given upper halves. It looks at every live key.
+func (s *State) WithPrefixes(his []uint64) map[uint64][]Key {
+	out := make(map[uint64][]Key, len(his))
+	for _, hi := range his {
+		out[hi] = nil
+	}
+	for _, g := range []*Generation{s.active, s.frozen} {
+		for k := range g.All() {
+			if of, ok := out[k.Hi]; ok {
+				out[k.Hi] = append(of, k)
+			}
+		}
+	}
+	return out
+}
+
 // Apply notes the changes of one request, which has been handed to the WAL. Their
 // offsets ascend and are not below those of earlier requests.
 func (s *State) Apply(changes []Change) error {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/firn-data/firn/internal/errs"
 	"github.com/firn-data/firn/segments"
+	"github.com/firn-data/firn/segments/merge"
 )
 
 // checkDefinition is every rule that spans more than one column. NewTable and
@@ -79,8 +80,8 @@ func checkKeyedColumns(t *Table) error {
 			return errs.New(errs.Invalid, "column %q: aggregate needs a primary key, and the table has none", f.Name)
 		case f.AutoIncrement && !t.Keyed():
 			return errs.New(errs.Invalid, "column %q: auto_increment needs a primary key, and the table has none", f.Name)
-		case f.AutoIncrement && len(f.Default) > 0:
-			return errs.New(errs.Invalid, "column %q: an auto_increment column has no default", f.Name)
+		case f.AutoIncrement:
+			return errs.New(errs.Unsupported, "column %q: auto_increment is not served by this version", f.Name)
 		}
 		if f.Aggregate == "" {
 			continue
@@ -88,6 +89,9 @@ func checkKeyedColumns(t *Table) error {
 		name, _, call := strings.Cut(f.Aggregate, "(")
 		if !slices.Contains(aggregates, name) || call && (name != "string_agg" || !strings.HasSuffix(f.Aggregate, ")")) {
 			return errs.New(errs.Invalid, "column %q: aggregate %q is not one of %s", f.Name, f.Aggregate, strings.Join(aggregates, ", "))
+		}
+		if err := merge.CheckAggregate(f); err != nil {
+			return err
 		}
 	}
 	return nil

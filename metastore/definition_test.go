@@ -100,8 +100,18 @@ func TestDefinitionsThatCouldNotWorkAreRefused(t *testing.T) {
 		"keyed property":      {set("merge_engine", "last_row"), []string{"merge_engine", "primary key"}, errs.Invalid},
 		"aggregate":           {func(s *TableSpec) { s.Columns[3].Aggregate = "sum" }, []string{`"qty"`, "primary key"}, errs.Invalid},
 		"auto increment":      {func(s *TableSpec) { s.Columns[3].AutoIncrement = true }, []string{`"qty"`, "primary key"}, errs.Invalid},
-		"primary key":         {func(s *TableSpec) { s.PrimaryKey = []string{"order_id"} }, []string{"not served by this version"}, errs.Unsupported},
-		"primary key column":  {func(s *TableSpec) { s.PrimaryKey = []string{"nope"} }, []string{"primary_key", "nope"}, errs.Invalid},
+		"ids of one's own":    {func(s *TableSpec) { s.PrimaryKey, s.Columns[3].AutoIncrement = []string{"order_id"}, true }, []string{`"qty"`, "auto_increment"}, errs.Unsupported},
+		"aggregate engine":    {func(s *TableSpec) { s.PrimaryKey, s.Columns[3].Aggregate = []string{"order_id"}, "sum" }, []string{`"qty"`, "merge_engine aggregation"}, errs.Invalid},
+		"aggregate name": {func(s *TableSpec) {
+			s.PrimaryKey, s.Columns[3].Aggregate, s.Properties = []string{"order_id"}, "average", map[string]string{"merge_engine": "aggregation"}
+		}, []string{`"qty"`, `"average"`, "sum, product"}, errs.Invalid},
+		"aggregate type": {func(s *TableSpec) {
+			s.PrimaryKey, s.Columns[1].Aggregate, s.Properties = []string{"order_id"}, "sum", map[string]string{"merge_engine": "aggregation"}
+		}, []string{`"ts"`, "sum does not work on timestamptz"}, errs.Invalid},
+		"aggregate argument": {func(s *TableSpec) {
+			s.PrimaryKey, s.Columns[3].Aggregate, s.Properties = []string{"order_id"}, "string_agg('x')", map[string]string{"merge_engine": "aggregation"}
+		}, []string{`"qty"`, "string_agg does not work on int"}, errs.Invalid},
+		"primary key column": {func(s *TableSpec) { s.PrimaryKey = []string{"nope"} }, []string{"primary_key", "nope"}, errs.Invalid},
 		"bucket key no prefix": {func(s *TableSpec) { s.PrimaryKey = []string{"qty", "order_id"} },
 			[]string{"bucket_key (order_id)", "primary_key (qty, order_id)"}, errs.Invalid},
 		"version column": {func(s *TableSpec) {

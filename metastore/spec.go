@@ -80,19 +80,7 @@ func (t *Table) build(spec *TableSpec) error {
 	if err := t.setPartition(spec.PartitionBy); err != nil {
 		return err
 	}
-	if err := checkDefinition(t); err != nil {
-		return err
-	}
-	return refuseUnserved(t)
-}
-
-// refuseUnserved is the one place that refuses definitions which are right but
-// not served by this version.
-func refuseUnserved(t *Table) error {
-	if t.Keyed() {
-		return errs.New(errs.Unsupported, "primary-key tables are not served by this version; leave out primary_key to create a log table")
-	}
-	return nil
+	return checkDefinition(t)
 }
 
 func buildSchema(spec *TableSpec) (*segments.Schema, error) {

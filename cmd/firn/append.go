@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	firnv1 "github.com/firn-data/firn/api/firn/v1"
 	"github.com/firn-data/firn/client"
+	"github.com/firn-data/firn/segments"
 )
 
 const appendHelp = `Send rows of files (or stdin, as -) to a log table. The format follows the file's
@@ -22,8 +24,40 @@ With --producer-id every row is applied exactly once, also when the command is
 run again after a crash: it asks the agent how far it came and continues there.
 The same id must always be used with the same files in the same order.`
 
+const upsertHelp = `Send rows of files (or stdin, as -) to a primary-key table: a row replaces the one
+with its key, as the table's merge engine says. With --columns only these columns
+(and the key) are read and written; the others keep what they hold.
+With --envelope debezium the rows are change events of Debezium: NDJSON, or JSON
+with a list of events; they insert, update and delete in their order.
+
+Formats, order and --producer-id are as with "firn append".`
+
+const deleteHelp = `Delete the rows of a primary-key table whose keys stand in files (or stdin, as -);
+columns of the table beside the key are passed over. A key that has no row is no
+error. With --columns only these columns are set to NULL, and a row of which
+nothing is left beside its key goes.
+
+Formats, order and --producer-id are as with "firn append".`
+
+// writeVerb is a command that sends rows.
+type writeVerb struct {
+	op                client.Op
+	use, short, long  string
+	done              string // what it did with rows
+	columns, envelope bool
+}
+
+var (
+	appendVerb = writeVerb{use: "append", short: "Send rows to a log table", long: appendHelp, done: "appended"}
+	upsertVerb = writeVerb{op: client.OpUpsert, use: "upsert", short: "Insert or update rows of a primary-key table", long: upsertHelp, done: "upserted", columns: true, envelope: true}
+	deleteVerb = writeVerb{op: client.OpDelete, use: "delete", short: "Delete rows of a primary-key table by key", long: deleteHelp, done: "deleted", columns: true}
+)
+
 // appendFlags are what the command line says.
 type appendFlags struct {
+	verb          *writeVerb
+	columns       []string
+	debezium      bool
 	format        string
 	skipBad       bool
 	ignoreUnknown bool
@@ -31,10 +65,10 @@ type appendFlags struct {
 	writer        client.WriterOptions
 }
 
-func (a *app) appendCommand() *cobra.Command {
-	var o appendFlags
+func (a *app) writeCommand(verb *writeVerb) *cobra.Command {
+	o := appendFlags{verb: verb}
 	c := &cobra.Command{
-		Use: "append DB.TABLE [FILE…]", Short: "Send rows to a log table", Long: appendHelp, Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeTable,
+		Use: verb.use + " DB.TABLE [FILE…]", Short: verb.short, Long: verb.long, Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.completeTable,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			files := args[1:]
 			if len(files) == 0 {
@@ -67,6 +101,13 @@ func (a *app) appendCommand() *cobra.Command {
 	f.Int64Var(&o.writer.BatchBytes, "batch-bytes", 0, "bytes of a request at most, about (default 4 MiB)")
 	f.IntVar(&o.writer.InFlight, "in-flight", 0, "requests in flight (default 32)")
 	f.BoolVar(&o.writer.Unordered, "unordered", false, "let requests overtake each other")
+	if verb.columns {
+		f.StringSliceVar(&o.columns, "columns", nil, "columns to write; the key columns are implied (default all)")
+	}
+	if verb.envelope {
+		envelope := choiceFlag{choices: []string{"none", "debezium"}, set: func(v string) { o.debezium = v == "debezium" }}
+		f.Var(&envelope, "envelope", "what rows are wrapped in: none, or debezium (change events)")
+	}
 	return c
 }
 
@@ -91,25 +132,63 @@ func (a *app) append(ctx context.Context, t *client.Table, inputs []*input, o *a
 			a.say("producer %s: the first %s are applied already", o.producerID, pluralRows(resume))
 		}
 	}
+	read, err := o.read(def, schema)
+	if err != nil {
+		return err
+	}
+	if o.debezium {
+		if len(o.columns) > 0 {
+			return usagef("--envelope debezium: each event says itself what it writes; leave out --columns")
+		}
+		e := &eventFeeder{t: t, o: o, resume: resume, tally: tally}
+		err := e.feed(ctx, inputs)
+		return a.told(o, tally, e.acked, err)
+	}
 	wo := o.writer
+	wo.Op, wo.Columns, wo.SkipBadRows = o.verb.op, o.columns, o.skipBad
 	wo.ProducerID, wo.FirstSequence, wo.OnResult = o.producerID, resume, tally.add
 	w, err := t.NewWriter(wo)
 	if err != nil {
 		return err
 	}
-	f := &feeder{w: w, schema: schema, o: o, resume: resume, tally: tally}
+	f := &feeder{w: w, schema: schema, read: read, o: o, resume: resume, tally: tally}
 	err = f.feed(ctx, inputs)
 	if cerr := w.Close(closing(ctx, err)); err == nil {
 		err = cerr
 	}
+	return a.told(o, tally, w.Acked(), err)
+}
+
+// told prints what was applied, and where a command that failed goes on.
+func (a *app) told(o *appendFlags, tally *appendTally, acked int64, err error) error {
 	tally.finish()
-	if perr := a.printAppend(tally); err == nil {
+	if perr := a.printAppend(tally, o.verb.done); err == nil {
 		err = perr
 	}
 	if err != nil && o.producerID != "" {
-		a.say("rows below %d are applied; run the same command again to go on there", w.Acked())
+		a.say("rows below %d are applied; run the same command again to go on there", acked)
 	}
 	return err
+}
+
+// read returns the columns that rows hold; nil for all.
+func (o *appendFlags) read(def *firnv1.Table, schema *segments.Schema) ([]string, error) {
+	if o.verb.op != "" && len(def.PrimaryKey) == 0 {
+		return nil, usagef("firn %s needs a primary key: table %s.%s is a log table, which takes firn append", o.verb.use, def.Database, def.Name)
+	}
+	if o.verb.op == "" || o.verb.op == client.OpUpsert && o.columns == nil {
+		return nil, nil
+	}
+	if _, err := schema.Select(o.columns); err != nil {
+		return nil, usagef("--columns: %v", err)
+	}
+	var out []string
+	for _, f := range schema.Fields {
+		if slices.Contains(def.PrimaryKey, f.Name) || o.verb.op == client.OpUpsert && slices.Contains(o.columns, f.Name) {
+			out = append(out, f.Name)
+		}
+	}
+	return out, nil
 }
 
 // closing is the context of Close: what was read good is still sent after a bad
@@ -138,11 +217,18 @@ type appendTally struct {
 }
 
 func (y *appendTally) add(r client.BatchResult) {
-	y.mu.Lock()
-	defer y.mu.Unlock()
 	if r.Answer == nil {
 		return
 	}
+	if r.Answer.Rejected > 0 { // their numbers are those of the batch
+		list := make([]*firnv1.RowError, 0, len(r.Answer.Errors))
+		for _, e := range r.Answer.Errors {
+			list = append(list, &firnv1.RowError{Row: r.First + e.Row, Column: e.Column, Reason: e.Reason})
+		}
+		y.reject(r.Answer.Rejected, list)
+	}
+	y.mu.Lock()
+	defer y.mu.Unlock()
 	y.rows += r.Answer.Rows
 	y.skipped += r.Answer.Skipped
 	for _, b := range r.Answer.Buckets {

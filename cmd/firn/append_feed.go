@@ -24,6 +24,7 @@ import (
 type feeder struct {
 	w      *client.Writer
 	schema *segments.Schema
+	read   []string // columns that rows hold; nil: all
 	o      *appendFlags
 	resume int64 // rows below it are applied already
 	next   int64 // sequence that the writer gets next
@@ -60,7 +61,7 @@ func (f *feeder) decode(ctx context.Context, in *input) (int64, error) {
 	defer file.Close()
 	d, err := rows.NewDecoder(&counted{file, f.tally.bar}, rows.DecodeOptions{
 		Schema: f.schema, Format: in.format, Compression: in.compression,
-		SkipBadRows: f.o.skipBad, IgnoreUnknown: f.o.ignoreUnknown,
+		SkipBadRows: f.o.skipBad, IgnoreUnknown: f.o.ignoreUnknown, Columns: f.read, PassOthers: f.read != nil,
 	})
 	if err != nil {
 		return 0, err
@@ -125,7 +126,7 @@ func (f *feeder) write(ctx context.Context, rec arrow.RecordBatch, first int64) 
 		defer rec.Release()
 		first = f.resume
 	}
-	if f.o.producerID != "" && first > f.next {
+	if (f.o.producerID != "" || f.o.skipBad) && first > f.next { // else the agent would number its bad rows differently
 		if err := f.w.Skip(ctx, first-f.next); err != nil {
 			return err
 		}

@@ -15,7 +15,7 @@ import (
 
 // printAppend shows what was applied: the fields of the REST answer, summed over
 // all requests.
-func (a *app) printAppend(y *appendTally) error {
+func (a *app) printAppend(y *appendTally, done string) error {
 	res := &firnv1.AppendResponse{Rows: y.rows, Skipped: y.skipped, Rejected: y.rejected, Errors: y.errors}
 	for _, b := range y.buckets {
 		res.Buckets = append(res.Buckets, b)
@@ -24,7 +24,7 @@ func (a *app) printAppend(y *appendTally) error {
 	if a.json {
 		return a.printMessage(res)
 	}
-	fmt.Fprintf(a.out, "%s appended in %s (%s)\n", pluralRows(y.rows), y.took.Round(time.Millisecond), rateText(y.rows, y.took))
+	fmt.Fprintf(a.out, "%s %s in %s (%s)\n", pluralRows(y.rows), done, y.took.Round(time.Millisecond), rateText(y.rows, y.took))
 	if y.skipped > 0 {
 		fmt.Fprintf(a.out, "%s had been applied before\n", pluralRows(y.skipped))
 	}

@@ -75,8 +75,23 @@ func TestCommandsOfTheDocsWork(t *testing.T) {
 				out, err := cmd.CombinedOutput()
 				cancel()
 				require.NoError(t, err, "%s\n%s", block, out)
+				shows(t, block, string(out))
 			}
 		})
+	}
+}
+
+// shows checks that the output of a block has, in order, what its lines "# → …" say.
+func shows(t *testing.T, block, out string) {
+	t.Helper()
+	for line := range strings.Lines(block) {
+		want, ok := strings.CutPrefix(strings.TrimSpace(line), "# → ")
+		if !ok {
+			continue
+		}
+		_, after, found := strings.Cut(out, want)
+		require.True(t, found, "%s\nshows no (more) %s in\n%s", block, want, out)
+		out = after
 	}
 }
 

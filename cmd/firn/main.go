@@ -82,7 +82,7 @@ func (a *app) root() *cobra.Command {
 	root.AddCommand(
 		a.serveCommand(), a.demoCommand(),
 		a.dbCommand(), a.tableCommand(),
-		a.appendCommand(), a.scanCommand(), a.countCommand(), a.tailCommand(),
+		a.writeCommand(&appendVerb), a.writeCommand(&upsertVerb), a.writeCommand(&deleteVerb), a.scanCommand(), a.getCommand(), a.countCommand(), a.tailCommand(),
 		a.lakeCommand(), a.agentsCommand(), a.fsckCommand(), a.doctorCommand(), a.walCommand(), a.loadtestCommand(),
 	)
 	for _, c := range root.Commands() {

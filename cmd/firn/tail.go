@@ -12,8 +12,8 @@ import (
 
 const tailHelp = `Stream a table's log. Rows carry _bucket, _offset, _timestamp and _change_type.
 
---start is earliest (default), latest, timestamp:2026-01-31T12:00:00Z or
-offsets:0=12,1=40. A stream that breaks resumes at the exact row. At the end the
+--start is earliest (default), latest, timestamp:2026-01-31T12:00:00Z,
+offsets:0=12,1=40, or of a primary-key table snapshot: its rows, then the changes. A stream that breaks resumes at the exact row. At the end the
 offsets to resume from are told on stderr.`
 
 func (a *app) tailCommand() *cobra.Command {

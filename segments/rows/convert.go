@@ -33,7 +33,7 @@ func newConverter(d *decoder, foreign *arrow.Schema) (*converter, error) {
 			return nil, errs.New(errs.Invalid, "the schema of the body has two columns %q", f.Name)
 		}
 		byName[f.Name] = i
-		if d.schema.Index(f.Name) < 0 && !d.opts.IgnoreUnknown {
+		if d.schema.Index(f.Name) < 0 && !d.passes(f.Name) {
 			if d.opts.Schema.Index(f.Name) >= 0 {
 				return nil, errs.New(errs.Invalid, "the body has column %q, which is not among the columns asked for", f.Name)
 			}
@@ -65,6 +65,11 @@ func newConverter(d *decoder, foreign *arrow.Schema) (*converter, error) {
 		}
 	}
 	return c, nil
+}
+
+// passes reports whether a column that is not selected is passed over.
+func (d *decoder) passes(name string) bool {
+	return d.opts.IgnoreUnknown || d.opts.PassOthers && d.opts.Schema.Index(name) >= 0
 }
 
 // check validates the buffers of the columns that are used, and measures them.

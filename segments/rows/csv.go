@@ -17,12 +17,13 @@ type csvBlocks struct {
 	schema  *segments.Schema // the selected columns
 	table   *segments.Schema
 	ignore  bool
+	others  bool  // pass over the table's other columns
 	columns []int // by field: the position of its column, -1 for an ignored one
 	done    bool
 }
 
 func newCSVBlocks(r io.Reader, o DecodeOptions, selected *segments.Schema) *csvBlocks {
-	return &csvBlocks{buffer: newBuffer(r, o), schema: selected, table: o.Schema, ignore: o.IgnoreUnknown}
+	return &csvBlocks{buffer: newBuffer(r, o), schema: selected, table: o.Schema, ignore: o.IgnoreUnknown, others: o.PassOthers}
 }
 
 func (c *csvBlocks) next() (block, error) {
@@ -142,7 +143,7 @@ func (c *csvBlocks) header(record []byte) error {
 		}
 		seen[name] = true
 		columns[i] = c.schema.Index(name)
-		if columns[i] < 0 && !c.ignore {
+		if columns[i] < 0 && !c.ignore && !(c.others && c.table.Index(name) >= 0) {
 			return c.unknown(name)
 		}
 	}

@@ -44,6 +44,12 @@ type DecodeOptions struct {
 	// Columns are the columns to take, and their order in the result; empty is
 	// all of the schema. Other columns of the table count as unknown.
 	Columns []string
+	// PassOthers passes over the columns of the table that Columns leaves out.
+	PassOthers bool
+	// Debezium says that the rows are change events (see [Chunk].Deletes): upserts
+	// and deletes of the schema's rows by the columns Key. NDJSON and JSON only.
+	Debezium bool
+	Key      []string
 	// MaxBytes bounds the body, decompressed; zero is no bound.
 	MaxBytes int64
 	// MaxDecodedBytes bounds the Arrow bytes of all chunks together; zero is
@@ -88,6 +94,9 @@ type Chunk struct {
 	First int64
 	// Ordinals are the numbers of all rows, ascending; nil when they are contiguous.
 	Ordinals []int64
+	// Deletes marks the rows of change events that are deletes, which hold the key
+	// columns, and in the others anything; nil when none is.
+	Deletes []bool
 }
 
 // Ordinal returns the number of the chunk's row i.
@@ -126,6 +135,9 @@ func newDecoder(r io.Reader, whole *arrived, o DecodeOptions) (Decoder, error) {
 	selected, err := o.Schema.Select(o.Columns)
 	if err != nil {
 		return nil, err
+	}
+	if o.Debezium && o.Format != NDJSON && o.Format != JSON {
+		return nil, errs.New(errs.Unsupported, "Debezium change events are taken as NDJSON or JSON, not as %s", o.Format)
 	}
 	o.fill()
 	body, err := newBody(r, o)

@@ -28,10 +28,17 @@
 // decoded by several workers, in order. Arrow batches whose types match are
 // passed on without a copy, others are cast when that loses nothing.
 //
+// # Change events
+//
+// With Debezium set, each row of NDJSON or JSON is a change event: its after image,
+// or of a delete the key columns of its before image ([Chunk].Deletes). Values come
+// in the forms of Debezium and Kafka Connect, and are told apart by the event's
+// schema, or without one by the column. A tombstone is a row that is passed over.
+//
 // # Invariants
 //
 //   - Every batch that Next returns has exactly the schema of the selected
-//     columns, its required columns hold no NULL, its strings are UTF-8, its
+//     columns, its required columns hold no NULL (but in deletes, beside the key), its strings are UTF-8, its
 //     decimals fit their precision and its times are times of a day.
 //   - No input makes a decoder panic or allocate without a bound.
 //   - Encode then decode gives equal batches, for every type, in every format

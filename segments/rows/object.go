@@ -29,7 +29,11 @@ type object struct {
 	gen           uint32
 	ignoreUnknown bool
 	// hidden are columns that exist but are not asked for.
-	hidden func(name string) bool
+	hidden     func(name string) bool
+	passHidden bool // they are passed over
+	// lenient objects may lack every column but the key's.
+	lenient bool
+	key     []bool
 }
 
 func newObject(fields []segments.Field, ignoreUnknown bool) (*object, error) {
@@ -170,9 +174,10 @@ func (o *object) name(s *scanner, prev int) (int, bool) {
 		o.next[prev] = i
 		return i, s.colon()
 	}
-	if !o.ignoreUnknown {
+	hidden := o.hidden != nil && (!o.ignoreUnknown || o.passHidden) && o.hidden(string(name))
+	if !o.ignoreUnknown && !(hidden && o.passHidden) {
 		shown, why := string(name), errUnknown
-		if o.hidden != nil && o.hidden(shown) {
+		if hidden {
 			why = errHidden
 		}
 		s.fail(why)
@@ -186,6 +191,10 @@ func (o *object) fillMissing(s *scanner) bool {
 	for i := range o.fields {
 		f := &o.fields[i]
 		if f.seen == o.gen {
+			continue
+		}
+		if o.lenient && !o.key[i] {
+			f.col.null()
 			continue
 		}
 		if err := f.missing(); err != nil {

@@ -133,7 +133,7 @@ func parquetLeaves(pf *file.Reader, d *decoder) ([]int, error) {
 	s := pf.MetaData().Schema
 	for i := range s.NumColumns() {
 		name := s.ColumnRoot(i).Name()
-		if d.schema.Index(name) >= 0 || !d.opts.IgnoreUnknown {
+		if d.schema.Index(name) >= 0 || !d.passes(name) {
 			out = append(out, i)
 		}
 	}

@@ -165,11 +165,12 @@ var idleWorkers sync.Pool
 type purpose struct {
 	selected, table *segments.Schema
 	ignoreUnknown   bool
+	passOthers      bool
 }
 
 // rest makes a worker ready for another decoder.
 func (w *worker) rest() {
-	if w.opts.Format != NDJSON || w.faulty {
+	if w.opts.Format != NDJSON || w.faulty || w.events != nil {
 		return
 	}
 	w.opts, w.out, w.ords, w.scan = nil, part{}, nil, scanner{scratch: w.scan.scratch[:0]}
@@ -185,20 +186,22 @@ type worker struct {
 	obj    *object
 	scan   scanner
 	csv    *csvRow
+	events *events      // of change events
 	header func() []int // CSV: the position of each field's column, known after the header
 
 	out     part
 	good    int     // rows in the columns
 	first   int64   // number of the first of them
 	ords    []int64 // numbers of all of them, once there was a gap
+	deletes []bool  // of change events: which rows are deletes, once one is
 	check   int     // rows until the columns' size is looked at
 	refused bool    // a bad row ends the rows that are taken
 }
 
 func (t *textSource) newWorker() (*worker, error) {
 	d := t.d
-	use := purpose{selected: d.schema, table: d.opts.Schema, ignoreUnknown: d.opts.IgnoreUnknown}
-	if d.opts.Format == NDJSON {
+	use := purpose{selected: d.schema, table: d.opts.Schema, ignoreUnknown: d.opts.IgnoreUnknown, passOthers: d.opts.PassOthers}
+	if d.opts.Format == NDJSON && !d.opts.Debezium {
 		if w, _ := idleWorkers.Get().(*worker); w != nil && w.purpose == use {
 			w.opts = &d.opts
 			return w, nil
@@ -209,8 +212,12 @@ func (t *textSource) newWorker() (*worker, error) {
 		return nil, err
 	}
 	table := d.opts.Schema
-	obj.hidden = func(name string) bool { return table.Index(name) >= 0 }
+	obj.hidden, obj.passHidden = func(name string) bool { return table.Index(name) >= 0 }, d.opts.PassOthers
 	w := &worker{purpose: use, opts: &d.opts, schema: d.arrow, obj: obj}
+	if d.opts.Debezium {
+		w.events = newEvents(d.schema, d.opts.Key)
+		obj.key = w.events.key
+	}
 	if c, ok := t.blocks.(*csvBlocks); ok {
 		w.header = func() []int { return c.columns }
 	}
@@ -219,26 +226,28 @@ func (t *textSource) newWorker() (*worker, error) {
 
 // decode decodes a block. It never panics: a fault becomes the part's error.
 func (w *worker) decode(blk block) (out part) {
-	w.out, w.good, w.ords, w.check, w.refused = part{}, 0, nil, 1, false
+	w.out, w.good, w.ords, w.deletes, w.check, w.refused = part{}, 0, nil, nil, 1, false
 	defer func() {
 		if r := recover(); r != nil {
 			w.faulty = true
 			out = part{err: errs.New(errs.Internal, "decode %s rows: %v", w.opts.Format, r)}
 		}
 	}()
+	parse := w.jsonRow
+	switch {
+	case w.events != nil:
+		parse = w.eventRow
+	case w.opts.Format == CSV:
+		parse = w.csvRow
+	}
 	if blk.spans == nil && w.opts.Format == NDJSON {
-		w.lines(blk.data)
+		w.lines(blk.data, parse)
 	}
 	for _, sp := range blk.spans {
 		if w.out.err != nil {
 			break
 		}
-		row := blk.data[sp.start:sp.end]
-		if w.opts.Format == CSV {
-			w.row(row, w.csvRow)
-		} else {
-			w.row(row, w.jsonRow)
-		}
+		w.row(blk.data[sp.start:sp.end], parse)
 	}
 	if !w.refused {
 		w.cut()
@@ -247,7 +256,7 @@ func (w *worker) decode(blk block) (out part) {
 	return w.out
 }
 
-func (w *worker) lines(data []byte) {
+func (w *worker) lines(data []byte, parse func([]byte) bool) {
 	for len(data) > 0 && w.out.err == nil {
 		line := data
 		if i := bytes.IndexByte(data, '\n'); i >= 0 {
@@ -260,7 +269,7 @@ func (w *worker) lines(data []byte) {
 				continue
 			}
 		}
-		w.row(line, w.jsonRow)
+		w.row(line, parse)
 	}
 }
 
@@ -274,6 +283,9 @@ func (w *worker) row(row []byte, parse func([]byte) bool) {
 	}
 	if !parse(row) {
 		w.reject(n)
+		return
+	}
+	if w.events != nil && w.events.tombstone {
 		return
 	}
 	if w.refused {
@@ -363,6 +375,12 @@ func (w *worker) count(n int64) {
 	if w.ords != nil {
 		w.ords = append(w.ords, n)
 	}
+	if w.events != nil && (w.events.deletes || w.deletes != nil) {
+		if w.deletes == nil {
+			w.deletes = make([]bool, w.good, w.good+256)
+		}
+		w.deletes = append(w.deletes, w.events.deletes)
+	}
 	w.good++
 }
 
@@ -384,9 +402,9 @@ func (w *worker) cut() {
 	if w.good == 0 {
 		return
 	}
-	c := Chunk{First: w.first, Ordinals: w.ords, Rows: makeBatch(w.schema, w.obj.take(), w.good)}
+	c := Chunk{First: w.first, Ordinals: w.ords, Deletes: w.deletes, Rows: makeBatch(w.schema, w.obj.take(), w.good)}
 	w.out.chunks = append(w.out.chunks, c)
-	w.good, w.ords = 0, nil
+	w.good, w.ords, w.deletes = 0, nil, nil
 }
 
 // makeBatch makes a batch of columns' data.

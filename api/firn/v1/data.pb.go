@@ -38,8 +38,16 @@ type AppendRequest struct {
 	AckedBelow *int64 `protobuf:"varint,6,opt,name=acked_below,json=ackedBelow,proto3,oneof" json:"acked_below,omitempty"`
 	// A request repeated with the same key within 24 h is applied once.
 	IdempotencyKey string `protobuf:"bytes,7,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// "append" (log tables), "upsert" or "delete" (primary-key tables); empty is
+	// what the table takes by default: append, or upsert.
+	Op string `protobuf:"bytes,8,opt,name=op,proto3" json:"op,omitempty"`
+	// Columns of a partial write; the key columns are implied. Empty means all.
+	Columns []string `protobuf:"bytes,9,rep,name=columns,proto3" json:"columns,omitempty"`
+	// Rows that cannot be applied are reported, and the others applied; without it
+	// one of them refuses the request.
+	SkipBadRows   bool `protobuf:"varint,10,opt,name=skip_bad_rows,json=skipBadRows,proto3" json:"skip_bad_rows,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AppendRequest) Reset() {
@@ -119,6 +127,27 @@ func (x *AppendRequest) GetIdempotencyKey() string {
 		return x.IdempotencyKey
 	}
 	return ""
+}
+
+func (x *AppendRequest) GetOp() string {
+	if x != nil {
+		return x.Op
+	}
+	return ""
+}
+
+func (x *AppendRequest) GetColumns() []string {
+	if x != nil {
+		return x.Columns
+	}
+	return nil
+}
+
+func (x *AppendRequest) GetSkipBadRows() bool {
+	if x != nil {
+		return x.SkipBadRows
+	}
+	return false
 }
 
 // AppendResponse says what was applied.
@@ -284,7 +313,8 @@ func (x *BucketAppend) GetEndOffset() int64 {
 }
 
 // AppendStreamRequest is one message of an ordered append stream. The first
-// message names the table and producer; later ones may leave them out.
+// message names the table and producer; later ones may leave them out. A message
+// that names a table also says how the rows from there on are applied.
 type AppendStreamRequest struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Database   string                 `protobuf:"bytes,1,opt,name=database,proto3" json:"database,omitempty"`
@@ -298,8 +328,12 @@ type AppendStreamRequest struct {
 	AckedBelow    *int64 `protobuf:"varint,7,opt,name=acked_below,json=ackedBelow,proto3,oneof" json:"acked_below,omitempty"`
 	// As in AppendRequest, for clients that are no producers.
 	IdempotencyKey string `protobuf:"bytes,8,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// As in AppendRequest; read where a table is named.
+	Op            string   `protobuf:"bytes,9,opt,name=op,proto3" json:"op,omitempty"`
+	Columns       []string `protobuf:"bytes,10,rep,name=columns,proto3" json:"columns,omitempty"`
+	SkipBadRows   bool     `protobuf:"varint,11,opt,name=skip_bad_rows,json=skipBadRows,proto3" json:"skip_bad_rows,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AppendStreamRequest) Reset() {
@@ -386,6 +420,27 @@ func (x *AppendStreamRequest) GetIdempotencyKey() string {
 		return x.IdempotencyKey
 	}
 	return ""
+}
+
+func (x *AppendStreamRequest) GetOp() string {
+	if x != nil {
+		return x.Op
+	}
+	return ""
+}
+
+func (x *AppendStreamRequest) GetColumns() []string {
+	if x != nil {
+		return x.Columns
+	}
+	return nil
+}
+
+func (x *AppendStreamRequest) GetSkipBadRows() bool {
+	if x != nil {
+		return x.SkipBadRows
+	}
+	return false
 }
 
 // AppendStreamResponse answers one message of an append stream.
@@ -697,6 +752,142 @@ func (x *ScanResponse) GetArrowIpc() []byte {
 	return nil
 }
 
+// LookupRequest asks for rows by key.
+type LookupRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Database string                 `protobuf:"bytes,1,opt,name=database,proto3" json:"database,omitempty"`
+	Table    string                 `protobuf:"bytes,2,opt,name=table,proto3" json:"table,omitempty"`
+	// An Arrow IPC stream of at most 10,000 keys: the columns of the primary key, or
+	// with prefix those of the bucket key. Columns are matched by name.
+	Keys []byte `protobuf:"bytes,3,opt,name=keys,proto3" json:"keys,omitempty"`
+	// Columns to return; empty means all.
+	Columns []string `protobuf:"bytes,4,rep,name=columns,proto3" json:"columns,omitempty"`
+	// The keys are prefixes of the primary key: each has any number of rows.
+	Prefix        bool `protobuf:"varint,5,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LookupRequest) Reset() {
+	*x = LookupRequest{}
+	mi := &file_firn_v1_data_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LookupRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LookupRequest) ProtoMessage() {}
+
+func (x *LookupRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_firn_v1_data_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LookupRequest.ProtoReflect.Descriptor instead.
+func (*LookupRequest) Descriptor() ([]byte, []int) {
+	return file_firn_v1_data_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *LookupRequest) GetDatabase() string {
+	if x != nil {
+		return x.Database
+	}
+	return ""
+}
+
+func (x *LookupRequest) GetTable() string {
+	if x != nil {
+		return x.Table
+	}
+	return ""
+}
+
+func (x *LookupRequest) GetKeys() []byte {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *LookupRequest) GetColumns() []string {
+	if x != nil {
+		return x.Columns
+	}
+	return nil
+}
+
+func (x *LookupRequest) GetPrefix() bool {
+	if x != nil {
+		return x.Prefix
+	}
+	return false
+}
+
+// LookupResponse holds the rows of all keys, in the order of the keys.
+type LookupResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// An Arrow IPC stream.
+	Rows []byte `protobuf:"bytes,1,opt,name=rows,proto3" json:"rows,omitempty"`
+	// How many rows each key has: 0 or 1, with prefix any number.
+	Counts        []int32 `protobuf:"varint,2,rep,packed,name=counts,proto3" json:"counts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LookupResponse) Reset() {
+	*x = LookupResponse{}
+	mi := &file_firn_v1_data_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LookupResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LookupResponse) ProtoMessage() {}
+
+func (x *LookupResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_firn_v1_data_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LookupResponse.ProtoReflect.Descriptor instead.
+func (*LookupResponse) Descriptor() ([]byte, []int) {
+	return file_firn_v1_data_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *LookupResponse) GetRows() []byte {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
+func (x *LookupResponse) GetCounts() []int32 {
+	if x != nil {
+		return x.Counts
+	}
+	return nil
+}
+
 // ChangesRequest selects a part of a table's log.
 type ChangesRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -718,7 +909,7 @@ type ChangesRequest struct {
 
 func (x *ChangesRequest) Reset() {
 	*x = ChangesRequest{}
-	mi := &file_firn_v1_data_proto_msgTypes[8]
+	mi := &file_firn_v1_data_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -730,7 +921,7 @@ func (x *ChangesRequest) String() string {
 func (*ChangesRequest) ProtoMessage() {}
 
 func (x *ChangesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_firn_v1_data_proto_msgTypes[8]
+	mi := &file_firn_v1_data_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -743,7 +934,7 @@ func (x *ChangesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangesRequest.ProtoReflect.Descriptor instead.
 func (*ChangesRequest) Descriptor() ([]byte, []int) {
-	return file_firn_v1_data_proto_rawDescGZIP(), []int{8}
+	return file_firn_v1_data_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ChangesRequest) GetDatabase() string {
@@ -819,7 +1010,7 @@ type ChangesResponse struct {
 
 func (x *ChangesResponse) Reset() {
 	*x = ChangesResponse{}
-	mi := &file_firn_v1_data_proto_msgTypes[9]
+	mi := &file_firn_v1_data_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -831,7 +1022,7 @@ func (x *ChangesResponse) String() string {
 func (*ChangesResponse) ProtoMessage() {}
 
 func (x *ChangesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_firn_v1_data_proto_msgTypes[9]
+	mi := &file_firn_v1_data_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -844,7 +1035,7 @@ func (x *ChangesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangesResponse.ProtoReflect.Descriptor instead.
 func (*ChangesResponse) Descriptor() ([]byte, []int) {
-	return file_firn_v1_data_proto_rawDescGZIP(), []int{9}
+	return file_firn_v1_data_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ChangesResponse) GetArrowIpc() []byte {
@@ -879,7 +1070,7 @@ type CountRequest struct {
 
 func (x *CountRequest) Reset() {
 	*x = CountRequest{}
-	mi := &file_firn_v1_data_proto_msgTypes[10]
+	mi := &file_firn_v1_data_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -891,7 +1082,7 @@ func (x *CountRequest) String() string {
 func (*CountRequest) ProtoMessage() {}
 
 func (x *CountRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_firn_v1_data_proto_msgTypes[10]
+	mi := &file_firn_v1_data_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -904,7 +1095,7 @@ func (x *CountRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountRequest.ProtoReflect.Descriptor instead.
 func (*CountRequest) Descriptor() ([]byte, []int) {
-	return file_firn_v1_data_proto_rawDescGZIP(), []int{10}
+	return file_firn_v1_data_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CountRequest) GetDatabase() string {
@@ -958,7 +1149,7 @@ type CountResponse struct {
 
 func (x *CountResponse) Reset() {
 	*x = CountResponse{}
-	mi := &file_firn_v1_data_proto_msgTypes[11]
+	mi := &file_firn_v1_data_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -970,7 +1161,7 @@ func (x *CountResponse) String() string {
 func (*CountResponse) ProtoMessage() {}
 
 func (x *CountResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_firn_v1_data_proto_msgTypes[11]
+	mi := &file_firn_v1_data_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -983,7 +1174,7 @@ func (x *CountResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountResponse.ProtoReflect.Descriptor instead.
 func (*CountResponse) Descriptor() ([]byte, []int) {
-	return file_firn_v1_data_proto_rawDescGZIP(), []int{11}
+	return file_firn_v1_data_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CountResponse) GetCount() int64 {
@@ -997,7 +1188,7 @@ var File_firn_v1_data_proto protoreflect.FileDescriptor
 
 const file_firn_v1_data_proto_rawDesc = "" +
 	"\n" +
-	"\x12firn/v1/data.proto\x12\afirn.v1\x1a\x14firn/v1/errors.proto\x1a\x1cgoogle/api/annotations.proto\"\x9d\x02\n" +
+	"\x12firn/v1/data.proto\x12\afirn.v1\x1a\x14firn/v1/errors.proto\x1a\x1cgoogle/api/annotations.proto\"\xeb\x02\n" +
 	"\rAppendRequest\x12\x1a\n" +
 	"\bdatabase\x18\x01 \x01(\tR\bdatabase\x12\x14\n" +
 	"\x05table\x18\x02 \x01(\tR\x05table\x12\x1b\n" +
@@ -1007,7 +1198,11 @@ const file_firn_v1_data_proto_rawDesc = "" +
 	"\x0efirst_sequence\x18\x05 \x01(\x03H\x00R\rfirstSequence\x88\x01\x01\x12$\n" +
 	"\vacked_below\x18\x06 \x01(\x03H\x01R\n" +
 	"ackedBelow\x88\x01\x01\x12'\n" +
-	"\x0fidempotency_key\x18\a \x01(\tR\x0eidempotencyKeyB\x11\n" +
+	"\x0fidempotency_key\x18\a \x01(\tR\x0eidempotencyKey\x12\x0e\n" +
+	"\x02op\x18\b \x01(\tR\x02op\x12\x18\n" +
+	"\acolumns\x18\t \x03(\tR\acolumns\x12\"\n" +
+	"\rskip_bad_rows\x18\n" +
+	" \x01(\bR\vskipBadRowsB\x11\n" +
 	"\x0f_first_sequenceB\x0e\n" +
 	"\f_acked_below\"\xd4\x01\n" +
 	"\x0eAppendResponse\x12\x12\n" +
@@ -1023,7 +1218,7 @@ const file_firn_v1_data_proto_rawDesc = "" +
 	"baseOffset\x12\x14\n" +
 	"\x05count\x18\x03 \x01(\x03R\x05count\x12\x1d\n" +
 	"\n" +
-	"end_offset\x18\x04 \x01(\x03R\tendOffset\"\xc2\x02\n" +
+	"end_offset\x18\x04 \x01(\x03R\tendOffset\"\x90\x03\n" +
 	"\x13AppendStreamRequest\x12\x1a\n" +
 	"\bdatabase\x18\x01 \x01(\tR\bdatabase\x12\x14\n" +
 	"\x05table\x18\x02 \x01(\tR\x05table\x12\x1f\n" +
@@ -1035,7 +1230,11 @@ const file_firn_v1_data_proto_rawDesc = "" +
 	"\x0efirst_sequence\x18\x06 \x01(\x03H\x00R\rfirstSequence\x88\x01\x01\x12$\n" +
 	"\vacked_below\x18\a \x01(\x03H\x01R\n" +
 	"ackedBelow\x88\x01\x01\x12'\n" +
-	"\x0fidempotency_key\x18\b \x01(\tR\x0eidempotencyKeyB\x11\n" +
+	"\x0fidempotency_key\x18\b \x01(\tR\x0eidempotencyKey\x12\x0e\n" +
+	"\x02op\x18\t \x01(\tR\x02op\x12\x18\n" +
+	"\acolumns\x18\n" +
+	" \x03(\tR\acolumns\x12\"\n" +
+	"\rskip_bad_rows\x18\v \x01(\bR\vskipBadRowsB\x11\n" +
 	"\x0f_first_sequenceB\x0e\n" +
 	"\f_acked_below\"\xa1\x01\n" +
 	"\x14AppendStreamResponse\x12\x1d\n" +
@@ -1060,7 +1259,16 @@ const file_firn_v1_data_proto_rawDesc = "" +
 	"\x06_limitB\v\n" +
 	"\t_snapshot\"+\n" +
 	"\fScanResponse\x12\x1b\n" +
-	"\tarrow_ipc\x18\x01 \x01(\fR\barrowIpc\"\xdf\x01\n" +
+	"\tarrow_ipc\x18\x01 \x01(\fR\barrowIpc\"\x87\x01\n" +
+	"\rLookupRequest\x12\x1a\n" +
+	"\bdatabase\x18\x01 \x01(\tR\bdatabase\x12\x14\n" +
+	"\x05table\x18\x02 \x01(\tR\x05table\x12\x12\n" +
+	"\x04keys\x18\x03 \x01(\fR\x04keys\x12\x18\n" +
+	"\acolumns\x18\x04 \x03(\tR\acolumns\x12\x16\n" +
+	"\x06prefix\x18\x05 \x01(\bR\x06prefix\"<\n" +
+	"\x0eLookupResponse\x12\x12\n" +
+	"\x04rows\x18\x01 \x01(\fR\x04rows\x12\x16\n" +
+	"\x06counts\x18\x02 \x03(\x05R\x06counts\"\xdf\x01\n" +
 	"\x0eChangesRequest\x12\x1a\n" +
 	"\bdatabase\x18\x01 \x01(\tR\bdatabase\x12\x14\n" +
 	"\x05table\x18\x02 \x01(\tR\x05table\x12\x14\n" +
@@ -1086,11 +1294,12 @@ const file_firn_v1_data_proto_rawDesc = "" +
 	"\x05as_of\x18\x06 \x01(\tR\x04asOfB\v\n" +
 	"\t_snapshot\"%\n" +
 	"\rCountResponse\x12\x14\n" +
-	"\x05count\x18\x01 \x01(\x03R\x05count2\x8a\x03\n" +
+	"\x05count\x18\x01 \x01(\x03R\x05count2\xca\x03\n" +
 	"\vDataService\x12;\n" +
 	"\x06Append\x12\x16.firn.v1.AppendRequest\x1a\x17.firn.v1.AppendResponse\"\x00\x12Q\n" +
 	"\fAppendStream\x12\x1c.firn.v1.AppendStreamRequest\x1a\x1d.firn.v1.AppendStreamResponse\"\x00(\x010\x01\x127\n" +
-	"\x04Scan\x12\x14.firn.v1.ScanRequest\x1a\x15.firn.v1.ScanResponse\"\x000\x01\x12@\n" +
+	"\x04Scan\x12\x14.firn.v1.ScanRequest\x1a\x15.firn.v1.ScanResponse\"\x000\x01\x12>\n" +
+	"\x06Lookup\x12\x16.firn.v1.LookupRequest\x1a\x17.firn.v1.LookupResponse\"\x03\x90\x02\x01\x12@\n" +
 	"\aChanges\x12\x17.firn.v1.ChangesRequest\x1a\x18.firn.v1.ChangesResponse\"\x000\x01\x12p\n" +
 	"\x05Count\x12\x15.firn.v1.CountRequest\x1a\x16.firn.v1.CountResponse\"8\x82\xd3\xe4\x93\x02/\x12-/v1/databases/{database}/tables/{table}/count\x90\x02\x01B.Z,github.com/firn-data/firn/api/firn/v1;firnv1b\x06proto3"
 
@@ -1106,7 +1315,7 @@ func file_firn_v1_data_proto_rawDescGZIP() []byte {
 	return file_firn_v1_data_proto_rawDescData
 }
 
-var file_firn_v1_data_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_firn_v1_data_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_firn_v1_data_proto_goTypes = []any{
 	(*AppendRequest)(nil),        // 0: firn.v1.AppendRequest
 	(*AppendResponse)(nil),       // 1: firn.v1.AppendResponse
@@ -1116,33 +1325,37 @@ var file_firn_v1_data_proto_goTypes = []any{
 	(*StreamError)(nil),          // 5: firn.v1.StreamError
 	(*ScanRequest)(nil),          // 6: firn.v1.ScanRequest
 	(*ScanResponse)(nil),         // 7: firn.v1.ScanResponse
-	(*ChangesRequest)(nil),       // 8: firn.v1.ChangesRequest
-	(*ChangesResponse)(nil),      // 9: firn.v1.ChangesResponse
-	(*CountRequest)(nil),         // 10: firn.v1.CountRequest
-	(*CountResponse)(nil),        // 11: firn.v1.CountResponse
-	nil,                          // 12: firn.v1.ChangesResponse.ProgressEntry
-	(*RowError)(nil),             // 13: firn.v1.RowError
-	(*ErrorInfo)(nil),            // 14: firn.v1.ErrorInfo
+	(*LookupRequest)(nil),        // 8: firn.v1.LookupRequest
+	(*LookupResponse)(nil),       // 9: firn.v1.LookupResponse
+	(*ChangesRequest)(nil),       // 10: firn.v1.ChangesRequest
+	(*ChangesResponse)(nil),      // 11: firn.v1.ChangesResponse
+	(*CountRequest)(nil),         // 12: firn.v1.CountRequest
+	(*CountResponse)(nil),        // 13: firn.v1.CountResponse
+	nil,                          // 14: firn.v1.ChangesResponse.ProgressEntry
+	(*RowError)(nil),             // 15: firn.v1.RowError
+	(*ErrorInfo)(nil),            // 16: firn.v1.ErrorInfo
 }
 var file_firn_v1_data_proto_depIdxs = []int32{
-	13, // 0: firn.v1.AppendResponse.errors:type_name -> firn.v1.RowError
+	15, // 0: firn.v1.AppendResponse.errors:type_name -> firn.v1.RowError
 	2,  // 1: firn.v1.AppendResponse.buckets:type_name -> firn.v1.BucketAppend
 	1,  // 2: firn.v1.AppendStreamResponse.result:type_name -> firn.v1.AppendResponse
 	5,  // 3: firn.v1.AppendStreamResponse.error:type_name -> firn.v1.StreamError
-	14, // 4: firn.v1.StreamError.info:type_name -> firn.v1.ErrorInfo
-	12, // 5: firn.v1.ChangesResponse.progress:type_name -> firn.v1.ChangesResponse.ProgressEntry
+	16, // 4: firn.v1.StreamError.info:type_name -> firn.v1.ErrorInfo
+	14, // 5: firn.v1.ChangesResponse.progress:type_name -> firn.v1.ChangesResponse.ProgressEntry
 	0,  // 6: firn.v1.DataService.Append:input_type -> firn.v1.AppendRequest
 	3,  // 7: firn.v1.DataService.AppendStream:input_type -> firn.v1.AppendStreamRequest
 	6,  // 8: firn.v1.DataService.Scan:input_type -> firn.v1.ScanRequest
-	8,  // 9: firn.v1.DataService.Changes:input_type -> firn.v1.ChangesRequest
-	10, // 10: firn.v1.DataService.Count:input_type -> firn.v1.CountRequest
-	1,  // 11: firn.v1.DataService.Append:output_type -> firn.v1.AppendResponse
-	4,  // 12: firn.v1.DataService.AppendStream:output_type -> firn.v1.AppendStreamResponse
-	7,  // 13: firn.v1.DataService.Scan:output_type -> firn.v1.ScanResponse
-	9,  // 14: firn.v1.DataService.Changes:output_type -> firn.v1.ChangesResponse
-	11, // 15: firn.v1.DataService.Count:output_type -> firn.v1.CountResponse
-	11, // [11:16] is the sub-list for method output_type
-	6,  // [6:11] is the sub-list for method input_type
+	8,  // 9: firn.v1.DataService.Lookup:input_type -> firn.v1.LookupRequest
+	10, // 10: firn.v1.DataService.Changes:input_type -> firn.v1.ChangesRequest
+	12, // 11: firn.v1.DataService.Count:input_type -> firn.v1.CountRequest
+	1,  // 12: firn.v1.DataService.Append:output_type -> firn.v1.AppendResponse
+	4,  // 13: firn.v1.DataService.AppendStream:output_type -> firn.v1.AppendStreamResponse
+	7,  // 14: firn.v1.DataService.Scan:output_type -> firn.v1.ScanResponse
+	9,  // 15: firn.v1.DataService.Lookup:output_type -> firn.v1.LookupResponse
+	11, // 16: firn.v1.DataService.Changes:output_type -> firn.v1.ChangesResponse
+	13, // 17: firn.v1.DataService.Count:output_type -> firn.v1.CountResponse
+	12, // [12:18] is the sub-list for method output_type
+	6,  // [6:12] is the sub-list for method input_type
 	6,  // [6:6] is the sub-list for extension type_name
 	6,  // [6:6] is the sub-list for extension extendee
 	0,  // [0:6] is the sub-list for field type_name
@@ -1161,15 +1374,15 @@ func file_firn_v1_data_proto_init() {
 		(*AppendStreamResponse_Error)(nil),
 	}
 	file_firn_v1_data_proto_msgTypes[6].OneofWrappers = []any{}
-	file_firn_v1_data_proto_msgTypes[8].OneofWrappers = []any{}
 	file_firn_v1_data_proto_msgTypes[10].OneofWrappers = []any{}
+	file_firn_v1_data_proto_msgTypes[12].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_firn_v1_data_proto_rawDesc), len(file_firn_v1_data_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   13,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

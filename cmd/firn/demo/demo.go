@@ -111,7 +111,7 @@ func (d *tour) run(ctx context.Context) error {
 	}
 	defer func() { _ = d.c.Close() }()
 	d.t = d.c.Table(database, table)
-	for _, step := range []func(context.Context) error{d.create, d.stream, d.query, d.fold, d.show} {
+	for _, step := range []func(context.Context) error{d.create, d.stream, d.query, d.fold, d.routes, d.show} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -281,7 +281,7 @@ func (d *tour) show(ctx context.Context) error {
 	}
 	at := "http://" + d.agent.Addr()
 	d.say(`
-5. Any Iceberg engine reads the same table, seconds fresh. Paste one of these:
+6. Any Iceberg engine reads the same table, seconds fresh. Paste one of these:
 
    Iceberg table   %[1]s
 
@@ -299,7 +299,8 @@ func (d *tour) show(ctx context.Context) error {
                    SELECT count(*) FROM firn.demo.flights
 
    curl            curl -s '%[2]s/v1/databases/demo/tables/flights/rows?where=delay>500&limit=3'
-                   curl -sN '%[2]s/v1/databases/demo/tables/flights/changes?follow=true&start=latest'`, path, at)
+                   curl -sN '%[2]s/v1/databases/demo/tables/flights/changes?follow=true&start=latest'
+                   curl -s '%[2]s/v1/databases/demo/tables/route_status/lookup' -d '{"keys":[{"origin":"ORD"}],"prefix":true}'`, path, at)
 	return nil
 }
 

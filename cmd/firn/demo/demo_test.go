@@ -16,4 +16,9 @@ func TestTourCountsTheSameInAllThreePlaces(t *testing.T) {
 	if !strings.Contains(out.String(), "union read 20000, stream from earliest 20000, lake alone 20000") {
 		t.Fatal(out.String())
 	}
+	for _, want := range []string{"20000 flights upserted", "UPDATE_AFTER", ": null", "routes are left"} {
+		if !strings.Contains(out.String(), want) {
+			t.Fatalf("the tour shows no %s:\n%s", want, out.String())
+		}
+	}
 }

@@ -40,6 +40,8 @@ const (
 	DataServiceAppendStreamProcedure = "/firn.v1.DataService/AppendStream"
 	// DataServiceScanProcedure is the fully-qualified name of the DataService's Scan RPC.
 	DataServiceScanProcedure = "/firn.v1.DataService/Scan"
+	// DataServiceLookupProcedure is the fully-qualified name of the DataService's Lookup RPC.
+	DataServiceLookupProcedure = "/firn.v1.DataService/Lookup"
 	// DataServiceChangesProcedure is the fully-qualified name of the DataService's Changes RPC.
 	DataServiceChangesProcedure = "/firn.v1.DataService/Changes"
 	// DataServiceCountProcedure is the fully-qualified name of the DataService's Count RPC.
@@ -58,6 +60,8 @@ type DataServiceClient interface {
 	AppendStream(context.Context) *connect.BidiStreamForClient[v1.AppendStreamRequest, v1.AppendStreamResponse]
 	// Scan returns a table's rows as of one point in time.
 	Scan(context.Context, *connect.Request[v1.ScanRequest]) (*connect.ServerStreamForClient[v1.ScanResponse], error)
+	// Lookup returns rows of a primary-key table by key.
+	Lookup(context.Context, *connect.Request[v1.LookupRequest]) (*connect.Response[v1.LookupResponse], error)
 	// Changes streams a table's log.
 	Changes(context.Context, *connect.Request[v1.ChangesRequest]) (*connect.ServerStreamForClient[v1.ChangesResponse], error)
 	// Count returns the exact number of rows.
@@ -93,6 +97,13 @@ func NewDataServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithSchema(dataServiceMethods.ByName("Scan")),
 			connect.WithClientOptions(opts...),
 		),
+		lookup: connect.NewClient[v1.LookupRequest, v1.LookupResponse](
+			httpClient,
+			baseURL+DataServiceLookupProcedure,
+			connect.WithSchema(dataServiceMethods.ByName("Lookup")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
 		changes: connect.NewClient[v1.ChangesRequest, v1.ChangesResponse](
 			httpClient,
 			baseURL+DataServiceChangesProcedure,
@@ -114,6 +125,7 @@ type dataServiceClient struct {
 	append       *connect.Client[v1.AppendRequest, v1.AppendResponse]
 	appendStream *connect.Client[v1.AppendStreamRequest, v1.AppendStreamResponse]
 	scan         *connect.Client[v1.ScanRequest, v1.ScanResponse]
+	lookup       *connect.Client[v1.LookupRequest, v1.LookupResponse]
 	changes      *connect.Client[v1.ChangesRequest, v1.ChangesResponse]
 	count        *connect.Client[v1.CountRequest, v1.CountResponse]
 }
@@ -131,6 +143,11 @@ func (c *dataServiceClient) AppendStream(ctx context.Context) *connect.BidiStrea
 // Scan calls firn.v1.DataService.Scan.
 func (c *dataServiceClient) Scan(ctx context.Context, req *connect.Request[v1.ScanRequest]) (*connect.ServerStreamForClient[v1.ScanResponse], error) {
 	return c.scan.CallServerStream(ctx, req)
+}
+
+// Lookup calls firn.v1.DataService.Lookup.
+func (c *dataServiceClient) Lookup(ctx context.Context, req *connect.Request[v1.LookupRequest]) (*connect.Response[v1.LookupResponse], error) {
+	return c.lookup.CallUnary(ctx, req)
 }
 
 // Changes calls firn.v1.DataService.Changes.
@@ -155,6 +172,8 @@ type DataServiceHandler interface {
 	AppendStream(context.Context, *connect.BidiStream[v1.AppendStreamRequest, v1.AppendStreamResponse]) error
 	// Scan returns a table's rows as of one point in time.
 	Scan(context.Context, *connect.Request[v1.ScanRequest], *connect.ServerStream[v1.ScanResponse]) error
+	// Lookup returns rows of a primary-key table by key.
+	Lookup(context.Context, *connect.Request[v1.LookupRequest]) (*connect.Response[v1.LookupResponse], error)
 	// Changes streams a table's log.
 	Changes(context.Context, *connect.Request[v1.ChangesRequest], *connect.ServerStream[v1.ChangesResponse]) error
 	// Count returns the exact number of rows.
@@ -186,6 +205,13 @@ func NewDataServiceHandler(svc DataServiceHandler, opts ...connect.HandlerOption
 		connect.WithSchema(dataServiceMethods.ByName("Scan")),
 		connect.WithHandlerOptions(opts...),
 	)
+	dataServiceLookupHandler := connect.NewUnaryHandler(
+		DataServiceLookupProcedure,
+		svc.Lookup,
+		connect.WithSchema(dataServiceMethods.ByName("Lookup")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
 	dataServiceChangesHandler := connect.NewServerStreamHandler(
 		DataServiceChangesProcedure,
 		svc.Changes,
@@ -207,6 +233,8 @@ func NewDataServiceHandler(svc DataServiceHandler, opts ...connect.HandlerOption
 			dataServiceAppendStreamHandler.ServeHTTP(w, r)
 		case DataServiceScanProcedure:
 			dataServiceScanHandler.ServeHTTP(w, r)
+		case DataServiceLookupProcedure:
+			dataServiceLookupHandler.ServeHTTP(w, r)
 		case DataServiceChangesProcedure:
 			dataServiceChangesHandler.ServeHTTP(w, r)
 		case DataServiceCountProcedure:
@@ -230,6 +258,10 @@ func (UnimplementedDataServiceHandler) AppendStream(context.Context, *connect.Bi
 
 func (UnimplementedDataServiceHandler) Scan(context.Context, *connect.Request[v1.ScanRequest], *connect.ServerStream[v1.ScanResponse]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("firn.v1.DataService.Scan is not implemented"))
+}
+
+func (UnimplementedDataServiceHandler) Lookup(context.Context, *connect.Request[v1.LookupRequest]) (*connect.Response[v1.LookupResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("firn.v1.DataService.Lookup is not implemented"))
 }
 
 func (UnimplementedDataServiceHandler) Changes(context.Context, *connect.Request[v1.ChangesRequest], *connect.ServerStream[v1.ChangesResponse]) error {
