@@ -57,7 +57,7 @@ func (n *incarnation) watchCluster(ctx context.Context) {
 		}
 		n.forgetDropped(state)
 		retry := n.takeOver(ctx, state, silent, fencedLater)
-		if len(metastore.PlanClaims(state, n.id)) > 0 {
+		if len(metastore.PlanSoleClaims(state, n.id)) > 0 {
 			if err := n.claimFree(ctx); err != nil && ctx.Err() == nil {
 				n.logger.Warn("claiming slots failed; it is tried again", "error", err)
 				retry = true

@@ -85,7 +85,7 @@ func (n *incarnation) claimFree(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		plan := metastore.PlanClaims(state, n.id)
+		plan := metastore.PlanSoleClaims(state, n.id)
 		if len(plan) == 0 {
 			return nil
 		}

@@ -38,11 +38,50 @@ type Recovery struct {
 // incarnation that is not live.
 func PlanClaims(s *State, incarnation string) []Recovery {
 	live := s.LiveAgents()
+	return planClaims(s, func(slot int) bool {
+		wanted := WantedOwner(slot, live)
+		return wanted != nil && wanted.Incarnation == incarnation
+	})
+}
+
+// PlanSoleClaims is PlanClaims for agents that do not hand requests on to each
+// other: one of them should own every slot, because a table whose buckets have
+// two owners can be read at neither.
+func PlanSoleClaims(s *State, incarnation string) []Recovery {
+	if sole := SoleOwner(s); sole == nil || sole.Incarnation != incarnation {
+		return nil
+	}
+	return planClaims(s, func(int) bool { return true })
+}
+
+// SoleOwner returns the live agent that should own all slots: the one that owns
+// most; when none owns any, the successor of a dead owner under its agent id; else
+// the one that runs for longest. Nil when nobody lives.
+func SoleOwner(s *State) *Agent {
+	owned, heirs := map[string]int{}, map[string]bool{}
+	for _, slot := range s.slots {
+		owned[slot.Owner]++
+		if owner, ok := s.agents.get(slot.Owner); ok {
+			heirs[owner.AgentID] = true
+		}
+	}
+	var best *Agent
+	for _, a := range s.LiveAgents() { // the oldest first
+		switch {
+		case best == nil, owned[a.Incarnation] > owned[best.Incarnation]:
+			best = a
+		case owned[best.Incarnation] == 0 && heirs[a.AgentID] && !heirs[best.AgentID]:
+			best = a
+		}
+	}
+	return best
+}
+
+func planClaims(s *State, wants func(slot int) bool) []Recovery {
 	var out []Recovery
 	index := map[recoverySource]int{}
 	for i, slot := range s.slots {
-		wanted := WantedOwner(i, live)
-		if wanted == nil || wanted.Incarnation != incarnation {
+		if !wants(i) {
 			continue
 		}
 		source := recoverySource{checkpoint: slot.Checkpoint}

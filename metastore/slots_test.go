@@ -101,6 +101,35 @@ func TestPlansOfAClustersLife(t *testing.T) {
 	require.False(t, ok, "%v", owner)
 }
 
+func TestSlotsThatBecomeFreeGoToOneAgent(t *testing.T) {
+	m := newMachine(t)
+	claims := func(who string, slots int) []Recovery {
+		t.Helper()
+		plan, n := PlanSoleClaims(m.s, who), 0
+		for _, r := range plan {
+			n += len(r.Slots)
+		}
+		require.Equal(t, slots, n, who)
+		return plan
+	}
+	a, b := m.join(1, "a"), m.join(2, "b")
+	m.must(&Claim{Incarnation: a, Slots: claims(a, 8)[0].Slots, Checkpoint: CheckpointRef{a, 1}})
+	claims(b, 0)
+
+	m.must(&Fence{Incarnation: a, FenceAt: 7, By: "20261130T101500003Z-000000000003", ByAgent: "a"})
+	again := m.join(3, "a") // restarted under its id while b waits
+	claims(b, 0)
+	m.must(&Claim{Incarnation: again, Slots: claims(again, 8)[0].Slots, Checkpoint: CheckpointRef{again, 1}})
+
+	c := m.join(4, "c")
+	m.must(&Fence{Incarnation: again, FenceAt: 9, By: c, ByAgent: "c"}) // it fell silent, and two wait
+	claims(c, 0)
+	plan := claims(b, 8)
+	m.must(&Claim{Incarnation: b, Slots: plan[0].Slots[:3], Checkpoint: CheckpointRef{b, 1}})
+	claims(c, 0)
+	claims(b, 5)
+}
+
 func TestOneAgentGoesFirstInATakeover(t *testing.T) {
 	m := newMachine(t)
 	var ids []string
