@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/RoaringBitmap/roaring/v2"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/firn-data/firn/internal/errs"
 	"github.com/firn-data/firn/internal/objstore"
@@ -175,5 +176,49 @@ func TestTwoDeleteFilesOfOneDataFileAreCorrupt(t *testing.T) {
 	err := attach(files, []DeleteFile{{URI: "mem://x/d1", DataURI: "mem://x/a", Rows: 1}, {URI: "mem://x/d2", DataURI: "mem://x/a", Rows: 1}})
 	if !errs.Is(err, errs.Corrupt) {
 		t.Fatalf("two delete files of one data file are %v", err)
+	}
+}
+
+func TestScanDoesNotReadARowGroupThatIsWhollyDeleted(t *testing.T) {
+	store := objstore.NewLedger(objstore.NewMem(), nil)
+	x, _, key := wideKeyed(t, store, tenColumns(), 100_000)
+	pq, err := x.lake.openParquet(context.Background(), key, sizeUnknown)
+	if err != nil || len(pq.groups) < 3 {
+		t.Fatalf("%v", err)
+	}
+	scan := func(hidden map[string]*roaring.Bitmap) (calls int) {
+		before := gets(store)
+		scanAll(t, x.load(), ScanOptions{Hidden: hidden})
+		return gets(store) - before
+	}
+	scan(nil) // footers and manifests are known now
+	all := scan(nil)
+	gone := roaring.New()
+	gone.AddRange(0, uint64(pq.groups[len(pq.groups)-1].firstRow))
+	if left := scan(map[string]*roaring.Bitmap{key: gone}); left >= all {
+		t.Errorf("%d requests with one row group left, %d with all %d", left, all, len(pq.groups))
+	}
+}
+
+func TestRowsAreFetchedByManyCallersAtOnce(t *testing.T) {
+	x, rows, key := wideKeyed(t, objstore.NewMem(), tenColumns(), 60_000)
+	var g errgroup.Group
+	for c := range 8 {
+		g.Go(func() error {
+			for i := range 10 {
+				at := uint32((c*7919 + i*6007) % 60_000)
+				got, err := x.lake.FetchRows(context.Background(), x.def, x.def.Schemas[0], []RowRef{{key, at}}, []int32{1})
+				if err != nil {
+					return err
+				}
+				if want := valueKey(rows.Column(0), int(at)); valueKey(got.Column(0), 0) != want {
+					return errs.New(errs.Internal, "row %d is not %s", at, want)
+				}
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
 	}
 }
