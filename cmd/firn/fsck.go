@@ -58,8 +58,8 @@ func (a *app) printCheck(r *fsck.Report, verbose bool) error {
 }
 
 func (a *app) drawCheck(r *fsck.Report, verbose bool) error {
-	fmt.Fprintf(a.out, "%s at metadata sequence %d: %d tables, %s in the lake, %s live\n\n",
-		r.Store, r.MetadataSeq, r.Tables, pluralRows(r.Rows), pluralRows(r.LiveRows))
+	fmt.Fprintf(a.out, "%s at metadata sequence %d: %s, %s in the lake, %s live\n\n",
+		r.Store, r.MetadataSeq, plural(int64(r.Tables), "table"), pluralRows(r.Rows), pluralRows(r.LiveRows))
 	var rows [][]string
 	for _, c := range r.Classes {
 		rows = append(rows, []string{
@@ -76,7 +76,7 @@ func (a *app) drawCheck(r *fsck.Report, verbose bool) error {
 		}
 	}
 	if !r.OK() {
-		_, err := fmt.Fprintf(a.out, "the store is damaged: %d findings\n", r.Damaged)
+		_, err := fmt.Fprintf(a.out, "the store is damaged: %s\n", plural(int64(r.Damaged), "finding"))
 		return err
 	}
 	_, err := fmt.Fprintf(a.out, "the store is whole; %d objects are garbage, %d of them old\n", r.Garbage, r.GarbageOld)

@@ -55,7 +55,7 @@ func (a *app) lakeFoldCommand() *cobra.Command {
 				if a.json {
 					return a.printMessage(r)
 				}
-				a.say("folded %s into %d files (%s); snapshot %d", pluralRows(r.Rows), r.Files, bytesText(r.Bytes), r.SnapshotId)
+				a.say("folded %s into %s (%s); snapshot %d", pluralRows(r.Rows), plural(r.Files, "file"), bytesText(r.Bytes), r.SnapshotId)
 				return nil
 			})
 		},
@@ -75,7 +75,7 @@ func (a *app) lakeCompactCommand() *cobra.Command {
 				if a.json {
 					return a.printMessage(r)
 				}
-				a.say("replaced %d files by %d (%s, %s); snapshot %d", r.ReplacedFiles, r.Files, pluralRows(r.Rows), bytesText(r.Bytes), r.SnapshotId)
+				a.say("replaced %s by %d (%s, %s); snapshot %d", plural(r.ReplacedFiles, "file"), r.Files, pluralRows(r.Rows), bytesText(r.Bytes), r.SnapshotId)
 				return nil
 			})
 		},
@@ -98,7 +98,7 @@ func (a *app) lakeExpireCommand() *cobra.Command {
 				if a.json {
 					return a.printMessage(r)
 				}
-				a.say("removed %d snapshots and %d files (%s)", r.Snapshots, r.Files, bytesText(r.Bytes))
+				a.say("removed %s and %s", plural(r.Snapshots, "snapshot"), plural(r.Files, "file"))
 				return nil
 			})
 		},

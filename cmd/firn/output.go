@@ -72,9 +72,12 @@ func rateText(rows int64, took time.Duration) string {
 	return fmt.Sprintf("%.0f rows/s", float64(rows)/took.Seconds())
 }
 
-func pluralRows(n int64) string {
+func pluralRows(n int64) string { return plural(n, "row") }
+
+// plural is a number of things whose names take an s.
+func plural(n int64, thing string) string {
 	if n == 1 {
-		return "1 row"
+		return "1 " + thing
 	}
-	return fmt.Sprintf("%d rows", n)
+	return fmt.Sprintf("%d %ss", n, thing)
 }

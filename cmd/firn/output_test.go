@@ -125,3 +125,9 @@ func TestDoctorFindsTheEmbeddedStoreFit(t *testing.T) {
 	require.Equal(t, exitOK, code, errOut)
 	require.Contains(t, out, "fit for Firn")
 }
+
+func TestOneThingIsSingular(t *testing.T) {
+	for n, want := range map[int64]string{0: "0 files", 1: "1 file", 2: "2 files"} {
+		require.Equal(t, want, plural(n, "file"))
+	}
+}
