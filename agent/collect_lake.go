@@ -109,7 +109,7 @@ func (c *collector) findDropped(ctx context.Context) error {
 		return nil
 	}
 	err := lakeDirs(ctx, c.n.agent, func(dir string) {
-		if id, ok := tableOfDir(dir); ok && id < state.NextTableID && g.tables[id] != dir {
+		if id, ok := tableOfDir(dir); ok && id < state.NextTableID && g.tables[id] != lakehouse.TablePrefix(dir) {
 			drop(dir)
 		}
 	})

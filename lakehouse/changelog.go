@@ -44,11 +44,7 @@ func ChangelogDef(def TableDef, retention time.Duration) (TableDef, error) {
 	out := def
 	out.UUID = uuid.NewSHA1(id, []byte(SuffixChangelog)).String()
 	out.Name += SuffixChangelog
-	at := strings.LastIndexByte(def.Prefix, '-')
-	if at < 0 {
-		return TableDef{}, errs.New(errs.Internal, "lake directory %s of table %s ends in no id", def.Prefix, def.String())
-	}
-	out.Prefix = def.Prefix[:at] + SuffixChangelog + def.Prefix[at:]
+	out.Prefix = ChangelogPrefix(def.Prefix)
 	out.Schemas = make([]*segments.Schema, len(def.Schemas))
 	for i, s := range def.Schemas {
 		out.Schemas[i] = ChangelogSchema(s)
@@ -65,6 +61,20 @@ func ChangelogDef(def TableDef, retention time.Duration) (TableDef, error) {
 		out.Properties[PropRetention] = retention.String()
 	}
 	return out, nil
+}
+
+// ChangelogPrefix returns the directory of a table's changelog from that of the table,
+// "lake/<database>/<table>-<id>".
+func ChangelogPrefix(prefix string) string {
+	at := max(strings.LastIndexByte(prefix, '-'), 0)
+	return prefix[:at] + SuffixChangelog + prefix[at:]
+}
+
+// TablePrefix returns the directory of the table that a directory below lake/ belongs
+// to: itself, or that of the table whose changelog it holds.
+func TablePrefix(dir string) string {
+	at := max(strings.LastIndexByte(dir, '-'), 0)
+	return strings.TrimSuffix(dir[:at], SuffixChangelog) + dir[at:]
 }
 
 // ChangelogSchema returns a schema version of a changelog from that of the table.

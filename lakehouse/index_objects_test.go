@@ -102,13 +102,23 @@ func TestKeyedFoldWhoseIndexWasSweptIsRefused(t *testing.T) {
 	}
 }
 
-func TestDroppedTableTakesItsIndexAlong(t *testing.T) {
+func TestDroppedTableTakesItsIndexAndChangelogAlong(t *testing.T) {
 	k := newKeyedTable(t, objstore.NewMem(), quickOptions(), "2", nil)
 	withIndex(k)
 	k.churn(10, 10)
 	k.foldKeyed()
 	if _, err := k.lake.RemoveTable(context.Background(), "lake/db/t"+SuffixChangelog+"-7"); err != nil || len(k.keysUnder("index/7/")) == 0 {
 		t.Fatalf("a changelog's directory took the index along, %v", err)
+	}
+	def, err := ChangelogDef(k.def, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := k.lake.CreateTable(context.Background(), def); err != nil {
+		t.Fatal(err)
+	}
+	if TablePrefix(def.Prefix) != k.def.Prefix || TablePrefix(k.def.Prefix) != k.def.Prefix {
+		t.Errorf("the changelog in %s is of %s", def.Prefix, TablePrefix(def.Prefix))
 	}
 	if _, err := k.lake.RemoveTable(context.Background(), k.def.Prefix); err != nil {
 		t.Fatal(err)

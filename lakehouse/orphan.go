@@ -257,15 +257,38 @@ func (l *Lake) eachLive(ctx context.Context, m iceberg.ManifestFile, f func(uri 
 	return err
 }
 
-// RemoveTable deletes the directory of a table that was dropped, and its key index, and returns how
-// many objects it deleted. It may be repeated: a stalled fold may have put a last
-// file meanwhile. The hint goes first, so that path readers stop finding the table.
+// RemoveTable deletes the directory of a table that was dropped, its changelog's and its
+// key index, and returns how many objects it deleted. It may be repeated: a stalled fold
+// may have put a last file meanwhile. The hint goes first, so that path readers stop
+// finding the table.
 func (l *Lake) RemoveTable(ctx context.Context, prefix string) (int, error) {
-	def := TableDef{Prefix: prefix}
 	op := "remove lake directory " + prefix
+	n, err := l.removeDirectory(ctx, prefix)
+	if err != nil || TablePrefix(prefix) != prefix {
+		return n, errs.In(op, err)
+	}
+	more, err := l.removeDirectory(ctx, ChangelogPrefix(prefix))
+	if n += more; err != nil {
+		return n, errs.In(op, err)
+	}
+	if id, ok := tableOfPrefix(prefix); ok {
+		more, err = l.removeIndex(ctx, id)
+		n += more
+	}
+	return n, errs.In(op, err)
+}
+
+// tableOfPrefix returns the id in "lake/<database>/<table>-<id>".
+func tableOfPrefix(prefix string) (uint64, bool) {
+	id, err := strconv.ParseUint(prefix[strings.LastIndexByte(prefix, '-')+1:], 10, 64)
+	return id, err == nil
+}
+
+func (l *Lake) removeDirectory(ctx context.Context, prefix string) (int, error) {
+	def := TableDef{Prefix: prefix}
 	l.versions.remove(prefix)
 	if err := l.store.Delete(ctx, def.hintKey()); err != nil {
-		return 0, errs.In(op, err)
+		return 0, err
 	}
 	n := 0
 	for info, err := range l.store.List(ctx, prefix+"/", "") {
@@ -273,27 +296,11 @@ func (l *Lake) RemoveTable(ctx context.Context, prefix string) (int, error) {
 			err = l.store.Delete(ctx, info.Key)
 		}
 		if err != nil {
-			return n, errs.In(op, err)
+			return n, err
 		}
 		n++
 	}
-	if id, ok := tableOfPrefix(prefix); ok {
-		index, err := l.removeIndex(ctx, id)
-		if n += index; err != nil {
-			return n, errs.In(op, err)
-		}
-	}
 	return n, nil
-}
-
-// tableOfPrefix returns the id in "lake/<database>/<table>-<id>"; false for the directory
-// of a changelog, which has no key index of its own.
-func tableOfPrefix(prefix string) (uint64, bool) {
-	if strings.Contains(prefix, SuffixChangelog+"-") {
-		return 0, false
-	}
-	id, err := strconv.ParseUint(prefix[strings.LastIndexByte(prefix, '-')+1:], 10, 64)
-	return id, err == nil
 }
 
 // References returns the keys that the table's newest metadata needs: the
