@@ -124,16 +124,23 @@ func (t *table) foldDue(def *metastore.Table, now time.Time) bool {
 // expire and rows to drop: after so many folds, whoever asked for them, and
 // now and then where rows have a retention.
 func (t *table) maintenanceDue(def *metastore.Table, now time.Time) bool {
-	if t.folds.Load()-t.foldsMaintained.Load() >= maintenanceEvery {
+	if t.foldsDue() {
 		return true
 	}
 	r := t.schedule(def).retention
 	return r > 0 && now.UnixNano()-t.lastMaintained.Load() >= int64(min(max(r/4, time.Second), time.Minute))
 }
 
+// foldsDue says that enough was folded for a look at the files: after the first fold
+// of an incarnation too, or agents that never live long would leave small files for ever.
+func (t *table) foldsDue() bool {
+	n := t.folds.Load() - t.foldsMaintained.Load()
+	return n >= maintenanceEvery || n > 0 && t.lastMaintained.Load() == 0
+}
+
 // atRest says that nothing but a row or a change of its definition can make a table due.
 func (t *table) atRest(def *metastore.Table) bool {
-	return t.oldest.Load() == 0 && t.folds.Load()-t.foldsMaintained.Load() < maintenanceEvery && t.schedule(def).retention == 0
+	return t.oldest.Load() == 0 && !t.foldsDue() && t.schedule(def).retention == 0
 }
 
 // settled says that the newest maintenance met no snapshot that was kept for its

@@ -258,10 +258,13 @@ func (w *world) chores(ctx context.Context, rng *rand.Rand) {
 func (w *world) audit(when string) {
 	ctx, cancel := w.p.lifetime(w.t.Context(), verifyLimit)
 	defer cancel()
+	begun := time.Now()
 	for i, b := range w.books {
-		if _, err := b.verify(ctx); err != nil {
+		_, err := b.verify(ctx)
+		if err != nil {
 			w.note(fmt.Errorf("%s: %w", when, err), tables[i].Name)
 		}
+		w.t.Logf("%s: %s is verified by %v", when, tables[i].Name, time.Since(begun).Round(time.Millisecond))
 	}
 }
 
