@@ -2,6 +2,7 @@ package fsck
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -71,6 +72,7 @@ func (c *checker) run(ctx context.Context, r *Report) error {
 	for _, f := range n.damage {
 		r.damage(f.Level, f.Key, f.Reason)
 	}
+	metadataHole(n.state.Seq, there, r)
 	if err := c.tails(ctx, n, there, r); err != nil {
 		return err
 	}
@@ -83,6 +85,21 @@ func (c *checker) run(ctx context.Context, r *Report) error {
 		return c.deep(ctx, n, r)
 	}
 	return nil
+}
+
+// metadataHole finds a metadata entry that is lost while later ones stand: readers
+// take the log to end before it, and an agent would write another one there.
+func metadataHole(seq uint64, there map[string]objstore.Info, r *Report) {
+	next := fmt.Sprintf("meta/log/%020d", seq+1)
+	if _, ok := there[next]; ok {
+		return // the log has grown since it was read
+	}
+	for key := range there {
+		if strings.HasPrefix(key, "meta/log/") && key > next {
+			r.damage(Missing, next, "the metadata log ends before this entry, and later ones exist")
+			return
+		}
+	}
 }
 
 // maxLooks bounds how often a moving store is looked at.

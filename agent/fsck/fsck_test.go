@@ -178,6 +178,16 @@ func TestAWALObjectOfATailThatWasCutIsCorrupt(t *testing.T) {
 	require.Equal(t, key, damageOf(r)[0].Key)
 }
 
+func TestALostMetadataEntryIsFoundThoughTheLogReadsWell(t *testing.T) {
+	store, a := filled(t)
+	stop(t, a)
+	keys := keysOf(t, store, "meta/log/", "")
+	lost := keys[len(keys)-2]
+	require.NoError(t, store.Delete(t.Context(), lost))
+	damage := damageOf(check(t, store, fsck.Options{}))
+	require.Contains(t, damage, fsck.Finding{Level: fsck.Missing, Key: lost, Reason: "the metadata log ends before this entry, and later ones exist"})
+}
+
 func TestWhatNothingNeedsIsGarbageAndNoDamage(t *testing.T) {
 	store, a := filled(t)
 	stop(t, a)
