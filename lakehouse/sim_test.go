@@ -297,7 +297,7 @@ func (s *lakeSim) rest() error {
 	}
 	for info, err := range s.store.List(ctx, s.def.Prefix+"/", "") {
 		if _, version := parseVersionKey(info.Key); err != nil || !version && !refs[info.Key] && info.Key != s.def.hintKey() {
-			return fmt.Errorf("%s is garbage and was not swept (%v)", info.Key, err)
+			return fmt.Errorf("%s is garbage and was not swept (%w)", info.Key, err)
 		}
 	}
 	return s.audit()

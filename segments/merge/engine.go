@@ -113,7 +113,7 @@ func WithChangeType(s *segments.Schema) *segments.Schema {
 		segments.Field{ID: ChangeTypeID, Name: ChangeTypeColumn, Type: segments.Type{Kind: segments.Int}, Required: true})}
 }
 
-// Present, in Request.OldRow, says that a key has a row whose values were not read.
+// Present in Request.OldRow says that a key has a row whose values were not read.
 const Present = -2
 
 // Absent says that it has none.
