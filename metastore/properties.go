@@ -96,7 +96,7 @@ var Properties = []Property{
 	{Name: PropNoopUpdates, Kind: Enum, Default: "drop", Values: []string{"drop", "keep"}, Keyed: true,
 		Doc: "Whether an update that changes no value is a change."},
 	{Name: PropChangelogRetention, Kind: Duration, Default: "7d", Min: int64(time.Minute), Max: int64(10 * 365 * day), Zero: true, Keyed: true,
-		Doc: "How long folded changes are kept in the table's $changelog. 0: only while they are live."},
+		Doc: "How long folded changes are kept in the table's $changelog. 0: only while they are live, which is all that this version does."},
 }
 
 // propertyByName finds a property's description.
