@@ -134,10 +134,16 @@ func (a *Agent) open(ctx context.Context) error {
 func (a *Agent) probeStore(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.StartTimeout)
 	defer cancel()
+	told := make(chan struct{})
 	soon := time.AfterFunc(a.cfg.StartTimeout/10, func() {
 		a.logger.Warn("the store does not answer yet; trying on", "store", a.store.URL(), "start_timeout", a.cfg.StartTimeout)
+		close(told)
 	})
-	defer soon.Stop()
+	defer func() {
+		if !soon.Stop() {
+			<-told // nothing is logged behind the caller's back
+		}
+	}()
 	return probe.StartupProbe(ctx, a.store)
 }
 
