@@ -144,12 +144,12 @@ func (b *bucket) manifest() wal.BucketManifest {
 }
 
 // advanceLake takes over what a lake snapshot holds and returns the segments
-// that are not live any more.
-func (b *bucket) advanceLake(offset int64, gen uint64) []*liveSegment {
+// that are not live any more, and whether anything changed.
+func (b *bucket) advanceLake(offset int64, gen uint64) (gone []*liveSegment, changed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if offset < b.lake {
-		return nil
+	if offset < b.lake || offset == b.lake && gen == b.gen {
+		return nil, false
 	}
 	b.lake, b.gen = offset, gen
 	// A lake that is ahead of the log belongs to rows that were durable before
@@ -160,9 +160,9 @@ func (b *bucket) advanceLake(offset int64, gen uint64) []*liveSegment {
 		b.bytes -= b.live[n].ref.Bytes
 		n++
 	}
-	gone := b.live[:n:n]
+	gone = b.live[:n:n]
 	b.live = append([]*liveSegment(nil), b.live[n:]...)
-	return gone
+	return gone, true
 }
 
 // raiseEarliest moves the log's start after retention dropped what came before.

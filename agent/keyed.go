@@ -94,15 +94,16 @@ func (b *bucket) publishKeyed() {
 }
 
 // sameIndex takes over the generation of a snapshot that moved no row of the bucket,
-// and reports whether it is one.
-func (b *bucket) sameIndex(snap *lakehouse.Snapshot) bool {
+// and reports whether it is one, and whether the generation changed.
+func (b *bucket) sameIndex(snap *lakehouse.Snapshot) (same, changed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.keyed.state == nil || snap.IndexName(b.id.Bucket) != b.keyed.name || snap.Offset(b.id.Bucket) != b.lake {
-		return false
+		return false, false
 	}
+	before := b.gen
 	b.gen = snap.Generation(b.id.Bucket)
-	return true
+	return true, b.gen != before
 }
 
 // lane admits one write of a bucket at a time, in the order of arrival: who waits

@@ -245,7 +245,7 @@ func (n *incarnation) adoptFolds(ctx context.Context, t *table, lakeDef lakehous
 			if snap.IndexName(f.b.id.Bucket) != f.name || snap.Offset(f.b.id.Bucket) != f.cut {
 				return errs.New(errs.Conflict, "bucket %v: another commit followed the fold", f.b.id)
 			}
-			gone := f.b.advanceLake(f.cut, snap.Generation(f.b.id.Bucket))
+			gone, _ := f.b.advanceLake(f.cut, snap.Generation(f.b.id.Bucket))
 			f.b.mu.Lock()
 			err := f.b.keyed.state.Adopt(func(k index.Key) (index.Location, bool) { at, ok := f.at[k]; return at, ok })
 			f.b.keyed.lake, f.b.keyed.name = opened[i], f.name

@@ -96,7 +96,7 @@ func (n *incarnation) readopt(ctx context.Context, t *table, lakeDef lakehouse.T
 		return err
 	}
 	n.adopt(t, snap)
-	n.checkpoints.soon()
+	n.checkpoints.soon() // if it changed anything
 	return nil
 }
 

@@ -190,11 +190,13 @@ func (n *incarnation) adopt(t *table, snap *lakehouse.Snapshot) {
 	n.publishMu.Lock()
 	defer n.publishMu.Unlock()
 	for _, b := range t.buckets {
-		if !b.sameIndex(snap) {
+		same, changed := b.sameIndex(snap)
+		if !same {
 			t.keyed.opened.Store(false)
-			continue
 		}
-		n.checkpoints.mark(b)
+		if changed {
+			n.checkpoints.mark(b)
+		}
 	}
 	t.snap.Store(&cachedSnapshot{snap, n.agent.clock()})
 }
@@ -205,8 +207,10 @@ func (n *incarnation) advance(t *table, snap *lakehouse.Snapshot) {
 	defer n.publishMu.Unlock()
 	for i, b := range t.buckets {
 		bucket := int32(i) //nolint:gosec // at most 4096 buckets
-		gone := b.advanceLake(snap.Offsets[bucket], snap.Generations[bucket])
-		n.checkpoints.mark(b) // before the segments go: see checkpointer.write
+		gone, changed := b.advanceLake(snap.Offsets[bucket], snap.Generations[bucket])
+		if changed {
+			n.checkpoints.mark(b) // before the segments go: see checkpointer.write
+		}
 		if len(gone) > 0 {
 			n.forget(gone)
 		}
