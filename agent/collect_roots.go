@@ -23,6 +23,7 @@ type roots struct {
 	checkpoints map[string]struct{}       // keys of checkpoint objects in use
 	inUse       func(wal.ObjectID) bool   // live or pinned here
 	now         time.Time                 // by the store's clock
+	ahead       time.Duration             // how far this machine's clock is beyond now
 	safeAge     time.Duration
 	fences      map[string]uint64 // where the fences of dead incarnations stand
 	left        map[string]bool   // incarnations that ended in order
@@ -59,7 +60,7 @@ func (c *collector) gather(ctx context.Context, state *metastore.State) (*roots,
 		}
 	}
 	now, err := a.storeNow(ctx, c.n.id)
-	r.now = now
+	r.now, r.ahead = now, a.clock().Sub(now)
 	return r, err
 }
 
@@ -227,6 +228,8 @@ func (r *roots) judgeHeartbeat(incarnation string, age time.Duration) verdict {
 		return r.whenOld(age)
 	case age > deadKept:
 		return verdictDelete
+	case age+r.ahead > deadKept:
+		return verdictLater // by this machine's clock it is: the next heartbeat brings the store's
 	}
 	return verdictKeep
 }
