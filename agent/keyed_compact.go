@@ -4,8 +4,6 @@ import (
 	"context"
 	"slices"
 
-	"github.com/google/uuid"
-
 	"github.com/firn-data/firn/index"
 	"github.com/firn-data/firn/internal/errs"
 	"github.com/firn-data/firn/lakehouse"
@@ -93,18 +91,8 @@ func (n *incarnation) indexMove(ctx context.Context, m *keyedMove, def *metastor
 		}
 	}
 	slices.SortFunc(u.Changes, func(a, b index.Placed) int { return a.Key.Compare(b.Key) })
-	put := func(ctx context.Context, name string, body []byte) error {
-		return n.agent.store.Put(ctx, m.lake.Manifest.Key(name), body)
-	}
-	if m.next, err = m.lake.Next(ctx, u, newIndexID, put); err != nil {
-		return err
-	}
-	body, err := m.next.Encode(newIndexID())
-	if err != nil {
-		return err
-	}
-	m.name = index.ManifestName(m.next.Generation, uuid.NewString())
-	return put(ctx, m.name, body)
+	m.next, m.name, err = n.nextIndex(ctx, m.lake, u)
+	return err
 }
 
 // keysOfFile hashes the keys of some rows of a data file.

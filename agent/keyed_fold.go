@@ -204,19 +204,24 @@ func (f *keyedFold) written(ctx context.Context, _ uint64, files []lakehouse.Fol
 	}
 	slices.SortFunc(u.Changes, func(a, b index.Placed) int { return a.Key.Compare(b.Key) })
 	var err error
-	if f.next, err = f.lake.Next(ctx, u, newIndexID, f.put); err != nil {
-		return "", err
-	}
-	body, err := f.next.Encode(newIndexID())
-	if err != nil {
-		return "", err
-	}
-	f.name = index.ManifestName(f.next.Generation, uuid.NewString())
-	return f.name, f.put(ctx, f.name, body)
+	f.next, f.name, err = f.n.nextIndex(ctx, f.lake, u)
+	return f.name, err
 }
 
-func (f *keyedFold) put(ctx context.Context, name string, body []byte) error {
-	return f.n.agent.store.Put(ctx, f.lake.Manifest.Key(name), body)
+// nextIndex writes the runs and the manifest of an index's next generation.
+func (n *incarnation) nextIndex(ctx context.Context, lake *index.Index, u index.Update) (next *index.Manifest, name string, err error) {
+	put := func(ctx context.Context, name string, body []byte) error {
+		return n.agent.store.Put(ctx, lake.Manifest.Key(name), body)
+	}
+	if next, err = lake.Next(ctx, u, newIndexID, put); err != nil {
+		return nil, "", err
+	}
+	body, err := next.Encode(newIndexID())
+	if err != nil {
+		return nil, "", err
+	}
+	name = index.ManifestName(next.Generation, uuid.NewString())
+	return next, name, put(ctx, name, body)
 }
 
 func newIndexID() (id [16]byte) {
